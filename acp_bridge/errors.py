@@ -1,0 +1,154 @@
+"""Every exception of the package on one page, with who is to blame and what goes on the wire.
+
+An error's text is one whole sentence: what failed, which id, what to do next. It is shown to
+people as it is, so it never holds a traceback, another library's wording, or a secret.
+
+Invariants: nothing here imports anything but typing; no class is raised without a test.
+"""
+
+from typing import ClassVar
+
+
+class BridgeError(Exception):
+    """Base of everything we raise on purpose.
+
+    ``code`` is the JSON-RPC error code that a request answered with this error gets; ``data()``
+    is the error's ``data`` member, an object or None (``architecture``: table of codes).
+    """
+
+    code: ClassVar[int] = -32603
+
+    def __init__(self, details: str) -> None:
+        super().__init__(details)
+        self.details = details
+
+    def data(self) -> dict[str, object] | None:
+        """The reply's ``data``: exactly ``{"details": sentence}`` unless a subclass knows more."""
+        return {"details": self.details}
+
+
+class LocalProtocolError(BridgeError):
+    """We were about to break a protocol or a log: a bug of ours."""
+
+
+class RemoteProtocolError(BridgeError):
+    """The peer sent something that is no message: bad JSON, a wrong shape, an oversize frame.
+
+    ``code`` is -32700 for bytes that are no JSON and -32600 for JSON that is no message.
+    """
+
+    def __init__(self, details: str, *, code: int) -> None:
+        super().__init__(details)
+        self.code = code  # type: ignore[misc]  # this class alone has a code per instance
+
+
+class MethodNotFoundError(BridgeError):
+    """A request names a method that we do not serve."""
+
+    code = -32601
+
+
+class InvalidParamsError(BridgeError):
+    """A request's parameters cannot be used; ``field`` names the member at fault."""
+
+    code = -32602
+
+    def __init__(self, details: str, *, field: str) -> None:
+        super().__init__(details)
+        self.field = field
+
+    def data(self) -> dict[str, object]:
+        """``{"field": …, "details": sentence}``."""
+        return {"field": self.field, "details": self.details}
+
+
+class AuthRequiredError(BridgeError):
+    """Signing in would help."""
+
+    code = -32000
+
+
+class ResourceNotFoundError(BridgeError):
+    """A file or other resource that a request names is not there."""
+
+    code = -32002
+
+    def __init__(self, details: str, *, uri: str) -> None:
+        super().__init__(details)
+        self.uri = uri
+
+    def data(self) -> dict[str, object]:
+        """``{"uri": …}``."""
+        return {"uri": self.uri}
+
+
+class SessionNotFoundError(BridgeError):
+    """No session has this id."""
+
+    code = -32002
+
+    def __init__(self, session_id: str) -> None:
+        shown = session_id if len(session_id) <= 100 else session_id[:99] + "…"  # noqa: PLR2004
+        super().__init__(f"Session not found: {shown}")
+        self.session_id = session_id
+
+    def data(self) -> dict[str, object]:
+        """``{"sessionId": …}``: clients key their fall-back on code and id."""
+        return {"sessionId": self.session_id}
+
+
+class SessionUnsupportedError(BridgeError):
+    """A stored session is sound, but newer than this reader or of another generation."""
+
+
+class SessionCorruptError(BridgeError):
+    """A stored session is damaged; the text says where."""
+
+
+class SessionMisplacedError(BridgeError):
+    """A stored session lies in a folder that does not belong to its id and cwd."""
+
+
+class SessionConflictError(BridgeError):
+    """A session is open for writing elsewhere, or an append does not continue its log."""
+
+
+class StoreFailedError(BridgeError):
+    """The disk refused: full, read-only, or gone. What was durable before still is."""
+
+
+class RuntimeFailedError(BridgeError):
+    """The harness or its process failed in a way that ended the turn."""
+
+
+class ModelFailedError(BridgeError):
+    """The model call failed for good: retries used up, or not worth a retry."""
+
+
+class ConfigError(BridgeError):
+    """A flag, environment variable or config file holds something that cannot be used."""
+
+
+class PeerError(BridgeError):
+    """The peer answered one of our requests with an error."""
+
+    def __init__(self, details: str, *, code: int) -> None:
+        super().__init__(details)
+        self.peer_code = code
+
+
+class PeerGoneError(BridgeError):
+    """The connection ended before the peer answered; the text holds the true cause."""
+
+
+class RequestCancelledError(BridgeError):
+    """The peer withdrew its request with ``$/cancel_request``."""
+
+    code = -32800
+
+    def __init__(self) -> None:
+        super().__init__("Request cancelled")
+
+    def data(self) -> None:
+        """None: a cancelled request carries no data."""
+        return

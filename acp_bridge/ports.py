@@ -1,0 +1,324 @@
+"""What inner rooms need from outer ones, as Protocols: runtime, session, model, tool, client.
+
+Outer rooms implement these and `cli` hands them in. Nothing here has behaviour.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+import attrs
+
+from acp_bridge.vocabulary import (
+    Answer,
+    BadSession,
+    CallId,
+    Event,
+    FileDiff,
+    JsonObject,
+    JsonValue,
+    Prompt,
+    RuntimeEvent,
+    SessionId,
+    SessionSummary,
+    TurnEnd,
+)
+
+# --- what a face gets from a runtime -----------------------------------------------------------
+
+Consumer: TypeAlias = Callable[[RuntimeEvent], None]
+"""Whoever wants a session's events. Called synchronously, in order; must not block or raise."""
+
+
+class Client(Protocol):
+    """The asking side of whoever drives a session: permission, files, and what it can show."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether `read_text` may be called."""
+
+    @property
+    def writes_text(self) -> bool:
+        """Whether `write_text` may be called."""
+
+    async def ask_permission(self, ask: "PermissionAsk") -> Answer:
+        """The user's answer; never raises but on cancellation."""
+
+    async def read_text(self, path: Path) -> str:
+        """The whole text as the editor has it, unsaved changes included.
+
+        Raises:
+            FileNotFoundError: the editor says there is no such file.
+            OSError: the editor could not read it.
+        """
+
+    async def write_text(self, path: Path, text: str) -> None:
+        """Write through the editor.
+
+        Raises:
+            OSError: the editor could not write it.
+        """
+
+    async def flow(self) -> None:
+        """Wait while the client reads slower than we write (back-pressure); returns at once else."""
+
+
+@attrs.frozen(slots=True)
+class PermissionAsk:
+    """One question: may this call run? The call itself is in the log (``approval/asked``).
+
+    ``always_label`` says what "always" would cover; None: "always" is not offered.
+    """
+
+    call_id: CallId
+    tool_name: str
+    reason: str
+    always_label: str | None
+
+
+class PendingTurn(Protocol):
+    """An admitted prompt: its place in the inbox and, later, its end."""
+
+    async def ended(self) -> TurnEnd:
+        """Wait for the end of this prompt's turn. Cancelling the wait does not stop the turn."""
+
+
+class LiveSession(Protocol):
+    """An open session. Independent of every other one."""
+
+    @property
+    def session_id(self) -> SessionId: ...
+
+    @property
+    def cwd(self) -> Path: ...
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The log so far."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs or a prompt waits."""
+
+    def attach(self, consumer: Consumer) -> None:
+        """Tell ``consumer`` everything from now on."""
+
+    def admit(self, prompt: Prompt) -> PendingTurn:
+        """Take a prompt, synchronously, first in first out."""
+
+    def cancel(self) -> None:
+        """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
+
+    async def close(self) -> None:
+        """Cancel, wait until quiet, release the log. Idempotent."""
+
+
+@attrs.frozen(slots=True)
+class SessionPage:
+    """One page of a list: good sessions in order, bad ones beside them, and the next page's token."""
+
+    sessions: Sequence[SessionSummary]
+    bad: Sequence[BadSession]
+    next_token: str | None
+
+
+class Runtime(Protocol):
+    """What runs sessions: the embedded harness or a dsh process."""
+
+    async def new_session(self, cwd: Path, client: Client) -> LiveSession:
+        """A session with an empty log; nothing is stored before its first prompt.
+
+        Raises:
+            AuthRequiredError: there is no model to talk to.
+        """
+
+    async def open_session(self, session_id: SessionId, cwd: Path, client: Client) -> LiveSession:
+        """A stored session, opened for writing: a cut-off turn is closed, the lock taken.
+
+        Raises:
+            SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
+            SessionMisplacedError, SessionConflictError: as `sessions` decides.
+            InvalidParamsError: ``cwd`` is not the session's own.
+        """
+
+    async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
+        """Roots and forks, newest activity first, never a subagent's session."""
+
+    async def close(self) -> None:
+        """Close every session."""
+
+
+# --- what the harness gets from a model --------------------------------------------------------
+
+
+@attrs.frozen(slots=True)
+class TextChunk:
+    """Answer text. ``block`` numbers the blocks of one answer from 0."""
+
+    block: int
+    text: str
+
+
+@attrs.frozen(slots=True)
+class ReasoningChunk:
+    """Reasoning text."""
+
+    block: int
+    text: str
+
+
+@attrs.frozen(slots=True)
+class ToolCallChunk:
+    """A piece of a tool call: ``name`` on its first piece only; arguments are raw JSON text."""
+
+    block: int
+    call_id: str
+    name: str | None
+    arguments_delta: str
+
+
+@attrs.frozen(slots=True)
+class UsageChunk:
+    """Token counts of this call."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@attrs.frozen(slots=True)
+class StopChunk:
+    """The model ended its answer; always the last chunk of a good stream."""
+
+    reason: Literal["end_turn", "tool_calls", "max_tokens", "refusal"]
+
+
+@attrs.frozen(slots=True)
+class FailureChunk:
+    """The call failed; always the last chunk. ``code`` as in the log: RATE_LIMIT, SERVER, …
+
+    ``retryable`` says whether the same call may work later; ``retry_after_s`` is the provider's
+    own wish.
+    """
+
+    message: str
+    code: str
+    status: int | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+
+
+Chunk: TypeAlias = (
+    TextChunk | ReasoningChunk | ToolCallChunk | UsageChunk | StopChunk | FailureChunk
+)
+
+
+@attrs.frozen(slots=True)
+class ModelRequest:
+    """One model call.
+
+    ``messages`` are log messages (role, content blocks) in surface order without the system one;
+    ``tools`` are ``{name, description, parameters}``. ``agent`` is the asker's place ("1", "1/1")
+    and ``position`` how many answers it has had under this provider: only scripted models use them.
+    """
+
+    system: str
+    messages: Sequence[JsonObject]
+    tools: Sequence[JsonObject]
+    purpose: Literal["turn", "compact"]
+    agent: str
+    position: int
+
+
+class Model(Protocol):
+    """A model behind the port. An adapter never raises for a failed call: it yields a failure."""
+
+    @property
+    def provider(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def context_window(self) -> int: ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """The answer's chunks; ends with a `StopChunk` or a `FailureChunk`.
+
+        A stream that ends without either was cut off and counts as a lost connection.
+        """
+
+
+# --- what the harness gets from a tool ---------------------------------------------------------
+
+
+@attrs.frozen(slots=True)
+class Access:
+    """What a call would touch, for the decision whether to ask.
+
+    ``reads`` and ``writes`` are absolute, resolved paths; ``command`` is a shell command line.
+    """
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    command: str | None = None
+
+
+@attrs.frozen(slots=True)
+class ToolResult:
+    """What a call gave: text for the model, and machine-readable ``meta`` for the log.
+
+    ``error_code`` is set when ``is_error`` and the kind of failure has a name; ``rows`` are log
+    rows that the call causes, written just before its result (``todo/write``).
+    """
+
+    text: str
+    is_error: bool = False
+    error_name: str | None = None
+    error_code: str | None = None
+    meta: JsonObject | None = None
+    rows: tuple[tuple[str, JsonValue], ...] = ()
+
+
+class ToolFiles(Protocol):
+    """Text files as a tool sees them: through the editor where it offers that, else the disk."""
+
+    async def read_bytes(self, path: Path) -> bytes:
+        """The file's bytes. Raises OSError."""
+
+    async def write_bytes(self, path: Path, data: bytes) -> None:
+        """Replace the file, making missing folders. Raises OSError."""
+
+
+@attrs.frozen(slots=True)
+class ToolContext:
+    """The world of one call: working folder, files, live output, where big output is kept."""
+
+    cwd: Path
+    files: ToolFiles
+    emit: Callable[[str], None]
+    spill_dir: Path
+    env: Mapping[str, str]
+
+
+class Tool(Protocol):
+    """A tool that the model may call. ``parameters`` is a JSON schema object."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters(self) -> JsonObject: ...
+
+    def access(self, arguments: JsonObject, cwd: Path) -> Access:
+        """What the call would touch; pure but for resolving links."""
+
+    async def preview(self, arguments: JsonObject, context: ToolContext) -> tuple[FileDiff, ...]:
+        """The change the call would make, for the user to judge; () if none or unknown."""
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+        """Do it. ``arguments`` fit ``parameters``. Cancellation ends the work and leaves nothing."""

@@ -1,0 +1,160 @@
+"""Nouns that every room shares: JSON, ids, log events, live events, prompts, end reasons.
+
+Values only: nothing here reads a file, a clock or the environment.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Literal, NewType, TypeAlias
+
+import attrs
+
+JsonValue: TypeAlias = (
+    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+)
+"""Anything JSON can hold, as the ``json`` module gives it."""
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+SessionId = NewType("SessionId", str)
+"""A session's name: opaque, never empty, at most 255 characters."""
+
+CallId = NewType("CallId", str)
+"""A tool call's id as the log holds it; unique within one assistant message."""
+
+SurfaceOp: TypeAlias = "Literal['append'] | tuple[int, int]"
+"""What a row does to the model's view: append, or replace rows ``(start_seq, end_seq)``."""
+
+
+@attrs.frozen(slots=True)
+class Draft:
+    """A log event before the log gave it a place: see `Event` for the fields."""
+
+    type: str
+    data: JsonValue
+    surface_op: SurfaceOp | None = None
+    source_event_seqs: tuple[int, ...] | None = None
+    ignorable: bool = False
+
+
+@attrs.frozen(slots=True)
+class Event:
+    """One immutable fact of a session's log (format v4).
+
+    ``seq`` counts from 0 without gaps; ``time_ms`` is milliseconds since the epoch; ``type`` is
+    ``noun/verb``; ``surface_op`` is set on the rows that the model sees, and only there;
+    ``source_event_seqs`` are earlier seqs that this row rests on; ``ignorable`` marks a row that
+    readers who do not know its type may skip.
+    """
+
+    seq: int
+    time_ms: int
+    type: str
+    data: JsonValue
+    surface_op: SurfaceOp | None = None
+    source_event_seqs: tuple[int, ...] | None = None
+    ignorable: bool = False
+
+
+@attrs.frozen(slots=True)
+class StreamDelta:
+    """A piece of a model's answer as it arrives; never in the log.
+
+    ``turn``, ``step``, ``attempt`` (from 1) and ``block`` (from 0) name the message block that the
+    text belongs to; the committed row of the same place holds the whole text.
+    """
+
+    turn: int
+    step: int
+    attempt: int
+    block: int
+    kind: Literal["text", "reasoning"]
+    text: str
+
+
+@attrs.frozen(slots=True)
+class FileDiff:
+    """A change to one file: absolute path and full texts; ``old_text`` None for a new file."""
+
+    path: str
+    old_text: str | None
+    new_text: str
+
+
+@attrs.frozen(slots=True)
+class ToolPreview:
+    """What a tool call is going to change, told before the user is asked; never in the log."""
+
+    call_id: CallId
+    diffs: tuple[FileDiff, ...]
+
+
+@attrs.frozen(slots=True)
+class ToolOutput:
+    """A piece of a running command's output (stdout and stderr mixed); never in the log."""
+
+    call_id: CallId
+    text: str
+
+
+RuntimeEvent: TypeAlias = Event | StreamDelta | ToolPreview | ToolOutput
+"""What a live session tells its consumers, in order. Only `Event` is durable."""
+
+
+@attrs.frozen(slots=True)
+class Prompt:
+    """What the user said: log content blocks (``dsh-events`` section 4), never empty.
+
+    ``text`` blocks carry what was typed; attached resources have become text blocks too.
+    """
+
+    content: Sequence[JsonObject]
+
+
+@attrs.frozen(slots=True)
+class TurnEnd:
+    """Why a turn ended.
+
+    ``kind`` as in the log's ``turn/end`` reason; ``details`` is a sentence for people and ``code``
+    the failure's code, both only for ``error``; ``seq`` is the place of the ``turn/end`` row, None
+    for a prompt that was cancelled before its turn began.
+    """
+
+    kind: Literal["completed", "max-tokens", "refusal", "aborted", "error", "blocked"]
+    details: str | None = None
+    code: str | None = None
+    seq: int | None = None
+
+
+class Answer(Enum):
+    """The user's answer to a permission request."""
+
+    ALLOW_ONCE = "allow_once"
+    ALLOW_ALWAYS = "allow_always"
+    REJECT = "reject"
+    CANCELLED = "cancelled"
+    """The client withdrew the turn while asking."""
+    UNAVAILABLE = "unavailable"
+    """Nobody could be asked: counts as a rejection."""
+
+
+@attrs.frozen(slots=True)
+class SessionSummary:
+    """What a list shows of one stored session. Times in milliseconds since the epoch."""
+
+    session_id: SessionId
+    cwd: Path | None
+    title: str | None
+    created_at_ms: int
+    updated_at_ms: int
+    origin: Literal["subagent"] | None
+    parent_session: str | None
+
+
+@attrs.frozen(slots=True)
+class BadSession:
+    """A stored log that a list cannot show: its path and a sentence that says why."""
+
+    path: Path
+    reason: str
