@@ -1,0 +1,1 @@
+"""Pytest plugin: snapshot scenarios for bridges and their editors."""
