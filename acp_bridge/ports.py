@@ -60,7 +60,7 @@ class Client(Protocol):
         """
 
     async def flow(self) -> None:
-        """Wait while the client reads slower than we write (back-pressure); returns at once else."""
+        """Wait while the client reads slower than we write (back-pressure), else return."""
 
 
 @attrs.frozen(slots=True)
@@ -87,10 +87,12 @@ class LiveSession(Protocol):
     """An open session. Independent of every other one."""
 
     @property
-    def session_id(self) -> SessionId: ...
+    def session_id(self) -> SessionId:
+        """The id that the client knows."""
 
     @property
-    def cwd(self) -> Path: ...
+    def cwd(self) -> Path:
+        """The working folder, absolute."""
 
     @property
     def events(self) -> Sequence[Event]:
@@ -106,6 +108,9 @@ class LiveSession(Protocol):
     def admit(self, prompt: Prompt) -> PendingTurn:
         """Take a prompt, synchronously, first in first out."""
 
+    async def attachment(self, attachment_id: str) -> bytes | None:
+        """The bytes of an image that the log names (``sha256:<hex>``), or None if lost."""
+
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
 
@@ -115,7 +120,7 @@ class LiveSession(Protocol):
 
 @attrs.frozen(slots=True)
 class SessionPage:
-    """One page of a list: good sessions in order, bad ones beside them, and the next page's token."""
+    """One page of a list: good sessions in order, bad ones, and the next page's token."""
 
     sessions: Sequence[SessionSummary]
     bad: Sequence[BadSession]
@@ -196,9 +201,9 @@ class StopChunk:
 
 @attrs.frozen(slots=True)
 class FailureChunk:
-    """The call failed; always the last chunk. ``code`` as in the log: RATE_LIMIT, SERVER, …
+    """The call failed; always the last chunk.
 
-    ``retryable`` says whether the same call may work later; ``retry_after_s`` is the provider's
+    ``code`` as in the log: RATE_LIMIT, SERVER, TRANSPORT and so on. ``retryable`` says whether the same call may work later; ``retry_after_s`` is the provider's
     own wish.
     """
 
@@ -235,13 +240,16 @@ class Model(Protocol):
     """A model behind the port. An adapter never raises for a failed call: it yields a failure."""
 
     @property
-    def provider(self) -> str: ...
+    def provider(self) -> str:
+        """Who serves it, as ``request/header`` rows name it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The model's own name."""
 
     @property
-    def context_window(self) -> int: ...
+    def context_window(self) -> int:
+        """Its window in tokens."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """The answer's chunks; ends with a `StopChunk` or a `FailureChunk`.
@@ -306,13 +314,16 @@ class Tool(Protocol):
     """A tool that the model may call. ``parameters`` is a JSON schema object."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name that the model calls it by."""
 
     @property
-    def description(self) -> str: ...
+    def description(self) -> str:
+        """What the model reads about it."""
 
     @property
-    def parameters(self) -> JsonObject: ...
+    def parameters(self) -> JsonObject:
+        """JSON schema of the arguments."""
 
     def access(self, arguments: JsonObject, cwd: Path) -> Access:
         """What the call would touch; pure but for resolving links."""
@@ -321,4 +332,4 @@ class Tool(Protocol):
         """The change the call would make, for the user to judge; () if none or unknown."""
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
-        """Do it. ``arguments`` fit ``parameters``. Cancellation ends the work and leaves nothing."""
+        """Do it. ``arguments`` fit ``parameters``; cancellation leaves nothing behind."""

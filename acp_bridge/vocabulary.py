@@ -3,16 +3,14 @@
 Values only: nothing here reads a file, a clock or the environment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Literal, NewType, TypeAlias
 
 import attrs
 
-JsonValue: TypeAlias = (
-    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
-)
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 """Anything JSON can hold, as the ``json`` module gives it."""
 
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -110,6 +108,8 @@ class Prompt:
     """
 
     content: Sequence[JsonObject]
+    attachments: Mapping[str, bytes] = attrs.field(factory=dict)
+    """Image bytes by ``sha256:<hex>``, for the ``image`` blocks of ``content``."""
 
 
 @attrs.frozen(slots=True)
