@@ -1,0 +1,55 @@
+"""Play a scenario and refuse any message that breaks the schema or a rule for all clients."""
+
+from pathlib import Path
+
+from acp_bridge.testing import launch
+from acp_bridge.testing.client import ScenarioError
+from acp_bridge.testing.launch import Launcher
+from acp_bridge.testing.rules import broken_rules
+from acp_bridge.testing.runner import Outcome, play
+from acp_bridge.testing.scenario import Scenario, Stop, load
+from acp_bridge.testing.schema import SchemaCheck, schema_problems
+from acp_bridge.testing.transcript import Entry
+
+_checks: dict[str, SchemaCheck] = {}
+
+
+async def played(folder: Path, place: Path, launcher: Launcher | None = None) -> Outcome:
+    """The outcome of a scenario whose every message is good; ``place`` is an empty folder.
+
+    Without a launcher it is the bridge: in memory, or as a process where the input says so.
+
+    Raises:
+        ScenarioError: a step had no end, or a message is not good; the text lists them.
+    """
+    scenario = load(folder)
+    if launcher is None:
+        launcher = launch.bridge_process() if scenario.process else launch.bridge_in_memory()
+    outcome = await play(scenario, launcher, place)
+    if found := problems(outcome.entries, killed_runs=killed_runs(scenario)):
+        raise ScenarioError(f"{folder.name}:\n" + "\n".join(found))
+    return outcome
+
+
+def problems(entries: list[Entry], *, killed_runs: tuple[int, ...] = ()) -> list[str]:
+    """What the official schema and the rules say about a transcript."""
+    return [
+        *schema_problems(entries, official_schema()),
+        *broken_rules(entries, killed_runs=killed_runs),
+    ]
+
+
+def killed_runs(scenario: Scenario) -> tuple[int, ...]:
+    """The runs of a scenario that end with a kill."""
+    stops = [step for step in scenario.steps if isinstance(step, Stop)]
+    return tuple(run for run, stop in enumerate(stops, start=1) if stop.how == "kill")
+
+
+def official_schema() -> SchemaCheck:
+    """The pinned ACP schema, read once."""
+    from acp_bridge.acp import schema_files
+
+    path = schema_files()["stable"]
+    if str(path) not in _checks:
+        _checks[str(path)] = SchemaCheck.from_file(path)
+    return _checks[str(path)]

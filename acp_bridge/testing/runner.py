@@ -1,0 +1,272 @@
+"""Play one scenario against one agent: send, wait, answer, restart; give back what was seen.
+
+The runner sends `initialize` by itself after every start unless the input says otherwise.
+"""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import assert_never
+
+import anyio
+import anyio.abc
+import attrs
+
+from acp_bridge.testing import scenario as steps
+from acp_bridge.testing.client import ScenarioError, ScriptedClient
+from acp_bridge.testing.launch import Agent, Launcher, Place
+from acp_bridge.testing.scenario import Scenario, holds, resolve
+from acp_bridge.testing.transcript import Entry, Line, arr, obj, read
+from acp_bridge.vocabulary import JsonObject, JsonValue
+
+PROTOCOL_VERSION = 1
+"""What the runner's `initialize` asks for."""
+
+
+@attrs.frozen(slots=True)
+class Outcome:
+    """What a scenario left: the transcript and the place with its files."""
+
+    scenario: Scenario
+    place: Place
+    entries: list[Entry]
+
+    @property
+    def lines(self) -> list[Line]:
+        """The transcript with methods and sessions."""
+        return read(self.entries)
+
+
+async def play(scenario: Scenario, launcher: Launcher, folder: Path) -> Outcome:
+    """Run every step, then end the agent's input and take in what it still says.
+
+    ``folder`` is empty and the scenario's own; working copy, home and script are made in it.
+
+    Raises:
+        ScenarioError: a wait had no end, a client request was left open, or the agent failed.
+    """
+    place = _prepare(scenario, folder)
+    player = _Player(scenario, launcher, place)
+    await player.play()
+    return Outcome(scenario, place, player.entries)
+
+
+class _Player:
+    """The running half of a scenario: the agent of now, what was claimed, what was answered."""
+
+    def __init__(self, scenario: Scenario, launcher: Launcher, place: Place) -> None:
+        self.entries: list[Entry] = []
+        self._scenario = scenario
+        self._launcher = launcher
+        self._place = place
+        self._run = 0
+        self._results: JsonObject = {}
+        self._claimed: dict[str, JsonObject] = {}
+        self._claimed_at: set[int] = set()
+        self._update_cursors: dict[str | None, int] = {}
+        self._variables = {"cwd": str(place.cwd), "home": str(place.home)}
+
+    async def play(self) -> None:
+        left = list(enumerate(self._scenario.steps, start=1))
+        while True:
+            async with self._started() as (agent, client):
+                stop = await self._until_stop(left, client)
+                if stop == "kill":
+                    await agent.kill()
+                else:
+                    await self._leave(agent)
+                    if client.fault:
+                        raise ScenarioError(client.fault)
+            if stop is None:
+                return
+
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[tuple[Agent, ScriptedClient]]:
+        self._run += 1
+        failure: ScenarioError | None = None
+        async with anyio.create_task_group() as tasks:
+            agent = await self._launcher(self._place, self._scenario.flags, tasks)
+            client = ScriptedClient(agent, self._run, self.entries)
+            tasks.start_soon(client.read)
+            try:
+                await self._initialize(client)
+                yield agent, client
+            except ScenarioError as error:
+                # Raised again outside the group, so that a test shows one error and not a group.
+                failure = error
+                with anyio.CancelScope(shield=True):
+                    await agent.kill()
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _initialize(self, client: ScriptedClient) -> None:
+        if self._scenario.client is None:
+            return
+        params: JsonObject = {
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": {},
+            **self._scenario.client,
+        }
+        await self._step(steps.Request("initialize", "initialize", params, wait=True), client)
+
+    async def _leave(self, agent: Agent) -> None:
+        await agent.end_input()
+        if code := await agent.wait_exit():
+            raise ScenarioError(f"the agent left with code {code}: {self._stderr()}")
+        if text := self._stderr():
+            raise ScenarioError(f"the agent wrote to stderr in normal work: {text}")
+
+    def _stderr(self) -> str:
+        path = self._place.stderr
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
+    async def _until_stop(
+        self, left: list[tuple[int, steps.Step]], client: ScriptedClient
+    ) -> str | None:
+        while left:
+            number, step = left.pop(0)
+            if isinstance(step, steps.Stop):
+                return step.how
+            try:
+                await self._step(step, client)
+            except (ScenarioError, KeyError) as error:
+                where = f"{self._scenario.folder.name}, step {number} ({type(step).__name__})"
+                raise ScenarioError(f"{where}: {error}") from None
+        return None
+
+    async def _step(self, step: steps.Step, client: ScriptedClient) -> None:
+        match step:
+            case steps.Request():
+                await client.send(
+                    {
+                        "id": step.request_id,
+                        "method": step.method,
+                        "params": self._resolve(step.params),
+                    }
+                )
+                if step.wait:
+                    await self._await_response(step.request_id, client)
+            case steps.Notify():
+                await client.send({"method": step.method, "params": self._resolve(step.params)})
+            case steps.AwaitResponse():
+                await self._await_response(step.request_id, client)
+            case steps.AwaitUpdate():
+                await self._await_update(step, client)
+            case steps.AwaitRequest():
+                await self._await_request(step, client)
+            case steps.Answer():
+                await client.send(self._reply(step))
+            case steps.Release():
+                self._release(step.name)
+            case steps.WriteFile():
+                (self._place.cwd / step.path).write_text(step.text, "utf-8")
+            case steps.Stop():
+                raise AssertionError("the caller takes stops")
+            case _:
+                assert_never(step)
+
+    def _resolve(self, value: JsonValue) -> JsonValue:
+        return resolve(value, self._results, self._variables)
+
+    async def _await_response(self, request_id: str, client: ScriptedClient) -> None:
+        def answer() -> JsonObject | None:
+            return next(
+                (
+                    entry.message
+                    for entry in reversed(self.entries)
+                    if entry.run == self._run
+                    and entry.to == "client"
+                    and "method" not in entry.message
+                    and entry.message.get("id") == request_id
+                ),
+                None,
+            )
+
+        self._results[request_id] = await client.wait_for(answer, f"response to {request_id!r}")
+
+    async def _await_update(self, step: steps.AwaitUpdate, client: ScriptedClient) -> None:
+        session = self._resolve(step.session)
+        partial = self._resolve(step.partial)
+        cursor_key = session if isinstance(session, str) else None
+
+        def is_wanted(message: JsonObject) -> bool:
+            params = obj(message.get("params"))
+            return (
+                message.get("method") == "session/update"
+                and (session is None or params.get("sessionId") == session)
+                and holds(params.get("update"), partial)
+            )
+
+        start = self._update_cursors.get(cursor_key, 0)
+        index = await self._await_index(client, start, is_wanted, f"update {partial}")
+        self._update_cursors[cursor_key] = index + 1
+
+    async def _await_request(self, step: steps.AwaitRequest, client: ScriptedClient) -> None:
+        partial = self._resolve(step.partial)
+
+        def is_wanted(message: JsonObject) -> bool:
+            return "method" in message and "id" in message and holds(message, partial)
+
+        index = await self._await_index(client, 0, is_wanted, f"client request {partial}")
+        self._claimed_at.add(index)
+        self._claimed[step.name] = self.entries[index].message
+        self._results[step.name] = self.entries[index].message
+
+    async def _await_index(
+        self, client: ScriptedClient, start: int, is_wanted: Callable[[JsonObject], bool], what: str
+    ) -> int:
+        def index() -> int | None:
+            for place in range(start, len(self.entries)):
+                entry = self.entries[place]
+                if entry.to != "client" or entry.run != self._run or place in self._claimed_at:
+                    continue
+                if is_wanted(entry.message):
+                    return place
+            return None
+
+        return await client.wait_for(index, what)
+
+    def _reply(self, step: steps.Answer) -> JsonObject:
+        asked = self._claimed.get(step.to)
+        if asked is None:
+            raise ScenarioError(f"no client request was awaited as {step.to!r}")
+        if step.choose is None:
+            return {"id": asked["id"], **obj(self._resolve(step.reply))}
+        options = arr(obj(asked.get("params")).get("options"))
+        for option in options:
+            if obj(option).get("kind") == step.choose:
+                chosen = {"outcome": "selected", "optionId": obj(option).get("optionId")}
+                return {"id": asked["id"], "result": {"outcome": chosen}}
+        raise ScenarioError(f"{step.to!r} offers no {step.choose!r}: {options}")
+
+    def _release(self, name: str) -> None:
+        folder = self._place.model.with_name(self._place.model.name + ".releases")
+        folder.mkdir(exist_ok=True)
+        (folder / name).touch()
+
+
+def _prepare(scenario: Scenario, folder: Path) -> Place:
+    folder = folder.resolve()
+    place = Place(
+        cwd=folder / "workspace",
+        home=folder / "home",
+        model=folder / "model.jsonl",
+        model_requests=folder / "model_requests.jsonl",
+        stderr=folder / "stderr.txt",
+    )
+    workspace = scenario.folder / "workspace"
+    if workspace.is_dir():
+        shutil.copytree(workspace, place.cwd, symlinks=True)
+    else:
+        place.cwd.mkdir()
+    script = scenario.folder / "model.jsonl"
+    if script.is_file():
+        text = script.read_text("utf-8")
+        in_json = {"cwd": str(place.cwd), "home": str(place.home)}
+        for name, value in in_json.items():
+            text = text.replace("{{" + name + "}}", json.dumps(value)[1:-1])
+        place.model.write_text(text, "utf-8")
+    return place

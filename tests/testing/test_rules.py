@@ -1,0 +1,243 @@
+"""Each rule for all clients: a good transcript passes, and one breach is found by one rule."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+
+from acp_bridge.testing.rules import RULES, broken_rules
+from acp_bridge.testing.transcript import Entry
+from acp_bridge.vocabulary import JsonObject, JsonValue
+
+CALL: JsonObject = {
+    "toolCallId": "c1",
+    "title": "Write `a.txt`",
+    "kind": "edit",
+    "status": "pending",
+    "rawInput": {"file_path": "/w/a.txt", "limit": None},
+    "locations": [{"path": "/w/a.txt", "line": 1}],
+    "content": [{"type": "diff", "path": "/w/a.txt", "oldText": None, "newText": "x"}],
+}
+OPTIONS: list[JsonValue] = [
+    {"optionId": "allow_once", "kind": "allow_once", "name": "Allow"},
+    {"optionId": "reject_once", "kind": "reject_once", "name": "Reject"},
+]
+
+
+def to_agent(**message: JsonValue) -> Entry:
+    return Entry(1, "agent", {"jsonrpc": "2.0", **message})
+
+
+def to_client(**message: JsonValue) -> Entry:
+    return Entry(1, "client", {"jsonrpc": "2.0", **message})
+
+
+def update(kind: str, /, **members: JsonValue) -> Entry:
+    return to_client(
+        method="session/update",
+        params={"sessionId": "s", "update": {"sessionUpdate": kind, **members}},
+    )
+
+
+def permission(**members: JsonValue) -> Entry:
+    params: JsonObject = {"sessionId": "s", "toolCall": dict(CALL), "options": OPTIONS, **members}
+    return to_client(id=0, method="session/request_permission", params=params)
+
+
+def good() -> list[Entry]:
+    return copy.deepcopy(
+        [
+            to_agent(id=1, method="initialize", params={"clientCapabilities": {"fs": {}}}),
+            to_client(id=1, result={"protocolVersion": 1}),
+            to_agent(id=2, method="session/new", params={}),
+            to_client(id=2, result={"sessionId": "s", "modes": {}}),
+            update("current_mode_update", currentModeId="ask"),
+            to_agent(id=3, method="session/prompt", params={"sessionId": "s"}),
+            update("agent_message_chunk", messageId="m1", content={"type": "text", "text": "a"}),
+            update("tool_call", **CALL),
+            permission(),
+            to_agent(id=0, result={"outcome": {"outcome": "cancelled"}}),
+            update("tool_call_update", toolCallId="c1", status="in_progress"),
+            update("tool_call_update", toolCallId="c1", status="completed", rawOutput={}),
+            to_client(id=3, result={"stopReason": "end_turn"}),
+            update("session_info_update", title="a"),
+        ]
+    )
+
+
+PROMPT, ANNOUNCED, ASKED, DONE, ANSWERED = 5, 7, 8, 11, 12
+
+
+def test_a_good_transcript_breaks_no_rule() -> None:
+    assert broken_rules(good()) == []
+
+
+def set_params(entries: list[Entry], at: int, **members: JsonValue) -> None:
+    params = entries[at].message["params"]
+    assert isinstance(params, dict)
+    params.update(members)
+
+
+def set_update(entries: list[Entry], at: int, **members: JsonValue) -> None:
+    params = entries[at].message["params"]
+    assert isinstance(params, dict)
+    assert isinstance(params["update"], dict)
+    params["update"].update(members)
+
+
+def drop(entries: list[Entry], at: int, name: str) -> None:
+    params = entries[at].message["params"]
+    assert isinstance(params, dict)
+    holder = params.get("update", params.get("toolCall"))
+    assert isinstance(holder, dict)
+    del holder[name]
+
+
+Breach = Callable[[list[Entry]], object]
+
+BREACHES: dict[str, tuple[str, Breach]] = {
+    "second answer": (
+        "every_answer_has_its_request",
+        lambda e: e.append(to_client(id=3, result={"stopReason": "end_turn"})),
+    ),
+    "result null": (
+        "results_are_objects",
+        lambda e: e.__setitem__(ANSWERED, to_client(id=3, result=None)),
+    ),
+    "traceback": (
+        "errors_are_sentences",
+        lambda e: e.__setitem__(
+            ANSWERED, to_client(id=3, error={"code": -32602, "message": "Traceback\n"})
+        ),
+    ),
+    "details differ": (
+        "errors_are_sentences",
+        lambda e: e.__setitem__(
+            ANSWERED,
+            to_client(id=3, error={"code": -32603, "message": "a", "data": {"details": "b"}}),
+        ),
+    ),
+    "null list": ("nothing_is_null", lambda e: set_update(e, DONE, content=None)),
+    "long line": ("lines_are_short", lambda e: set_update(e, DONE, rawOutput={"a": "x" * 2**20})),
+    "unknown session": ("only_known_sessions", lambda e: set_params(e, 13, sessionId="t")),
+    "late chunk": (
+        "turn_updates_only_in_turns",
+        lambda e: e.append(update("agent_message_chunk", messageId="m1")),
+    ),
+    "no message id": ("chunks_have_message_ids", lambda e: drop(e, 6, "messageId")),
+    "two kinds": (
+        "chunks_have_message_ids",
+        lambda e: e.insert(7, update("agent_thought_chunk", messageId="m1")),
+    ),
+    "message again": (
+        "chunks_have_message_ids",
+        lambda e: e.__setitem__(
+            slice(7, 7),
+            [update("agent_message_chunk", messageId=name) for name in ("m2", "m1")],
+        ),
+    ),
+    "never closed": ("calls_are_announced_and_closed", lambda e: e.pop(DONE)),
+    "never announced": ("calls_are_announced_and_closed", lambda e: e.pop(ANNOUNCED)),
+    "announced twice": (
+        "calls_are_announced_and_closed",
+        lambda e: e.insert(8, update("tool_call", **CALL)),
+    ),
+    "no status": ("calls_are_announced_and_closed", lambda e: drop(e, 10, "status")),
+    "back to pending": (
+        "calls_are_announced_and_closed",
+        lambda e: e.insert(DONE, update("tool_call_update", toolCallId="c1", status="pending")),
+    ),
+    "after closing": (
+        "calls_are_announced_and_closed",
+        lambda e: e.insert(
+            ANSWERED, update("tool_call_update", toolCallId="c1", status="completed")
+        ),
+    ),
+    "long title": (
+        "titles_are_one_short_line",
+        lambda e: set_update(e, ANNOUNCED, title="x" * 61),
+    ),
+    "two lines": (
+        "titles_are_one_short_line",
+        lambda e: set_update(e, ANNOUNCED, title="a\nb"),
+    ),
+    "raw text": ("raw_values_are_objects", lambda e: set_update(e, DONE, rawOutput="text")),
+    "relative": (
+        "places_are_absolute",
+        lambda e: set_update(e, ANNOUNCED, locations=[{"path": "a.txt"}]),
+    ),
+    "no old text": (
+        "places_are_absolute",
+        lambda e: set_update(
+            e, ANNOUNCED, content=[{"type": "diff", "path": "/a", "newText": "x"}]
+        ),
+    ),
+    "asked too late": (
+        "permission_is_asked_properly",
+        lambda e: e.append(permission(toolCall={**CALL})),
+    ),
+    "other kind": (
+        "permission_is_asked_properly",
+        lambda e: set_params(e, ASKED, toolCall={**CALL, "kind": "read"}),
+    ),
+    "no reject": (
+        "permission_is_asked_properly",
+        lambda e: set_params(e, ASKED, options=OPTIONS[:1]),
+    ),
+    "same kind twice": (
+        "permission_is_asked_properly",
+        lambda e: set_params(e, ASKED, options=[*OPTIONS, OPTIONS[0]]),
+    ),
+    "not offered": (
+        "only_what_the_client_offers",
+        lambda e: e.insert(
+            ANNOUNCED,
+            to_client(id=9, method="fs/read_text_file", params={"sessionId": "s", "path": "/a"}),
+        ),
+    ),
+    "cancel is error": (
+        "a_cancelled_prompt_is_no_error",
+        lambda e: e.__setitem__(
+            slice(ANSWERED, ANSWERED + 1),
+            [
+                to_agent(method="session/cancel", params={"sessionId": "s"}),
+                to_client(id=3, error={"code": -32800, "message": "Cancelled"}),
+            ],
+        ),
+    ),
+    "mode not offered": (
+        "modes_change_only_where_offered",
+        lambda e: e.__setitem__(3, to_client(id=2, result={"sessionId": "s"})),
+    ),
+    "no answer": ("every_request_gets_one_answer", lambda e: e.pop(ANSWERED)),
+}
+
+
+@pytest.mark.parametrize("name", BREACHES)
+def test_a_breach_is_found_by_its_rule(name: str) -> None:
+    rule, breach = BREACHES[name]
+    entries = good()
+    breach(entries)
+    found = {sentence.split(": ")[0] for sentence in broken_rules(entries)}
+    assert rule in found
+
+
+def test_every_rule_has_a_breach() -> None:
+    named = {rule for rule, _ in BREACHES.values()}
+    assert named == {rule.__name__ for rule in RULES} | {"every_request_gets_one_answer"}
+
+
+def test_a_killed_run_may_owe_answers() -> None:
+    entries = good()
+    del entries[DONE:]
+    assert broken_rules(entries, killed_runs=[1]) == []
+
+
+def test_a_load_announces_calls_anew() -> None:
+    replay = [
+        to_agent(id=4, method="session/load", params={"sessionId": "s"}),
+        update("agent_message_chunk", messageId="m1"),
+        update("tool_call", **CALL | {"status": "completed"}),
+        to_client(id=4, result={"modes": {}}),
+    ]
+    assert broken_rules([*good(), *replay]) == []

@@ -1,0 +1,187 @@
+"""The runner against a tiny agent in memory: steps, waits, restarts, and what failures say."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio.abc
+import pytest
+
+from acp_bridge.testing import client as client_module
+from acp_bridge.testing.client import ScenarioError
+from acp_bridge.testing.launch import Agent, ByteStream, InMemory, Launcher, Place
+from acp_bridge.testing.normal import Shared, expected_files
+from acp_bridge.testing.runner import Outcome, play
+from acp_bridge.testing.scenario import load, orphans
+from acp_bridge.vocabulary import JsonObject, JsonValue
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeAgent:
+    """Answers what the steps below need; asks permission on the prompt "ask"."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._asked: JsonValue = None
+
+    async def serve(self) -> None:
+        rest = b""
+        while data := await self._stream.receive():
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                await self._handle(json.loads(line))
+        await self._stream.aclose()
+
+    async def _handle(self, message: JsonObject) -> None:
+        match message:
+            case {"id": identity, "method": "session/new"}:
+                await self._send({"id": identity, "result": {"sessionId": "s-a"}})
+            case {"id": identity, "method": "session/prompt", "params": {"prompt": "ask"}}:
+                self._asked = identity
+                options: JsonValue = [{"optionId": "yes", "kind": "allow_once"}]
+                params: JsonObject = {"sessionId": "s-a", "options": options}
+                await self._send(
+                    {"id": 7, "method": "session/request_permission", "params": params}
+                )
+            case {"id": identity, "method": "session/prompt"}:
+                await self._update("agent_message_chunk")
+                await self._send({"id": identity, "result": {"stopReason": "end_turn"}})
+            case {"id": 7, "result": {"outcome": {"optionId": "yes"}}}:
+                await self._send({"id": self._asked, "result": {"stopReason": "end_turn"}})
+            case {"id": identity, "method": "initialize"}:
+                await self._send({"id": identity, "result": {"protocolVersion": 1}})
+            case {"method": "garbage"}:
+                await self._stream.send(b"Traceback\n")
+            case _:
+                pass
+
+    async def _update(self, kind: str) -> None:
+        params: JsonObject = {
+            "sessionId": "s-a",
+            "update": {"sessionUpdate": kind, "messageId": "m"},
+        }
+        await self._send({"method": "session/update", "params": params})
+
+    async def _send(self, message: JsonObject) -> None:
+        await self._stream.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def in_memory(serve: Callable[[ByteStream], Awaitable[None]]) -> Launcher:
+    async def launch(_place: Place, _flags: Sequence[str], tasks: anyio.abc.TaskGroup) -> Agent:
+        agent = InMemory()
+        agent.start(serve, tasks)
+        return agent
+
+    return launch
+
+
+NEW: JsonObject = {"call": {"id": "new", "method": "session/new"}}
+SESSION: JsonValue = {"$ref": "new.result.sessionId"}
+
+
+def prompt(word: str, text: str) -> JsonObject:
+    params: JsonObject = {"sessionId": SESSION, "prompt": text}
+    return {word: {"id": "p", "method": "session/prompt", "params": params}}
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Callable[..., Awaitable[Outcome]]:
+    async def run(*steps: JsonObject) -> Outcome:
+        folder = tmp_path / "scenario"
+        folder.mkdir()
+        whole = {"description": "one", "client": {}, "steps": list(steps)}
+        (folder / "input.json").write_text(json.dumps(whole))
+        place = tmp_path / "place"
+        place.mkdir()
+        return await play(load(folder), in_memory(lambda s: FakeAgent(s).serve()), place)
+
+    return run
+
+
+Played = Callable[..., Awaitable[Outcome]]
+
+
+async def test_a_turn_is_seen_in_order_and_numbered_by_session(played: Played) -> None:
+    update: JsonObject = {"update": {"sessionUpdate": "agent_message_chunk"}}
+    outcome = await played(NEW, prompt("call", "hi"), {"await": update})
+    files = expected_files(outcome, Shared({}))
+    wire = files["wire"]
+    assert isinstance(wire, dict)
+    assert set(wire) == {"connection.jsonl", "1.jsonl"}
+    assert str(wire["1.jsonl"]).splitlines() == [
+        '{"id": "new", "result": {"sessionId": "session-1"}}',
+        (
+            '{"method": "session/update", "params": {"sessionId": "session-1", "update": '
+            '{"messageId": "m", "sessionUpdate": "agent_message_chunk"}}}'
+        ),
+        '{"id": "p", "result": {"stopReason": "end_turn"}}',
+    ]
+
+
+async def test_a_permission_is_awaited_by_name_and_answered_by_kind(played: Played) -> None:
+    ask: JsonObject = {"as": "ask", "request": {"method": "session/request_permission"}}
+    outcome = await played(
+        NEW,
+        prompt("request", "ask"),
+        {"await": ask},
+        {"answer": {"to": "ask", "choose": "allow_once"}},
+        {"await": {"response": "p"}},
+    )
+    assert outcome.entries[-1].message["result"] == {"stopReason": "end_turn"}
+
+
+async def test_a_restart_starts_a_new_run_with_its_own_initialize(played: Played) -> None:
+    outcome = await played(NEW, {"restart": {}}, prompt("call", "hi"))
+    assert [line.entry.run for line in outcome.lines if line.method == "initialize"] == [1, 1, 2, 2]
+
+
+async def test_a_kill_ends_the_agent_and_the_next_run_goes_on(played: Played) -> None:
+    outcome = await played(NEW, prompt("request", "ask"), {"kill": {}}, prompt("call", "hi"))
+    assert outcome.entries[-1].message["result"] == {"stopReason": "end_turn"}
+
+
+async def test_a_wait_without_an_end_says_which_step_and_what_was_seen(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "WAIT_S", 0.05)
+    never: JsonObject = {"update": {"sessionUpdate": "plan"}}
+    with pytest.raises(ScenarioError, match=r"step 3 \(AwaitUpdate\): no update (?s:.*)end_turn"):
+        await played(NEW, prompt("call", "hi"), {"await": never})
+
+
+async def test_a_line_that_is_no_message_fails_the_scenario(played: Played) -> None:
+    with pytest.raises(ScenarioError, match="no message: b'Traceback'"):
+        await played(NEW, {"notify": {"method": "garbage"}})
+
+
+async def test_a_reference_to_nothing_names_itself(played: Played) -> None:
+    with pytest.raises(ScenarioError, match=r"step 1 .*new\.result\.sessionId"):
+        await played(prompt("call", "hi"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([{"sleep": 1}], "unknown step 'sleep'; known are call"),
+        ([{"call": {"id": "x"}}], "'call' needs the member 'method'"),
+        ([{"notify": {}, "call": {}}], "exactly one key"),
+        ([{"answer": {"to": "x"}}], "result, error or choose"),
+    ],
+    ids=["unknown", "member", "two", "answer"],
+)
+async def test_a_bad_step_is_refused_with_its_place(
+    tmp_path: Path, steps: list[JsonObject], why: str
+) -> None:
+    (tmp_path / "input.json").write_text(json.dumps({"description": "d", "steps": list(steps)}))
+    with pytest.raises(ValueError, match=why):
+        load(tmp_path)
+
+
+async def test_files_that_no_scenario_reads_are_orphans(tmp_path: Path) -> None:
+    (tmp_path / "good" / "expected").mkdir(parents=True)
+    (tmp_path / "good" / "input.json").touch()
+    (tmp_path / "good" / "notes.txt").touch()
+    (tmp_path / "gone" / "expected").mkdir(parents=True)
+    (tmp_path / "stray.json").touch()
+    assert orphans(tmp_path) == ["gone", "good/notes.txt", "stray.json"]
