@@ -13,7 +13,6 @@ nested above 254 levels), json does.
 from __future__ import annotations
 
 import json
-import re
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -46,8 +45,9 @@ _json_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_fi
 _orjson_encode: Callable[[object], bytes] | None = None
 _orjson_decode: Callable[[bytes], JsonValue] | None = None
 
-# orjson turns integers above 64 bits into floats without a word; such an id could not be echoed.
-_has_long_number = re.compile(rb"[0-9]{19}").search
+_DIGITS_AS_ZEROS = bytes(ord("0") if chr(byte).isdecimal() else ord(" ") for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19
+"""The shortest run of digits that may be above 64 bits, once every digit has become a zero."""
 
 
 def speed_up() -> bool:
@@ -109,12 +109,11 @@ def _utf8(text: str) -> bytes:
 
 
 def _escape_line_ends(line: bytes) -> bytes:
-    # Bytes above 0x7F occur only inside strings, and UTF-8 sequences never overlap.
-    if b"\xe2\x80\xa8" in line:
-        line = line.replace(b"\xe2\x80\xa8", b"\\u2028")
-    if b"\xe2\x80\xa9" in line:
-        line = line.replace(b"\xe2\x80\xa9", b"\\u2029")
-    if b"\xc2\x85" in line:
+    # Bytes above 0x7F occur only inside strings, and UTF-8 sequences never overlap. Looking for
+    # one byte first is ten times faster than looking for three, and nearly always enough.
+    if b"\xe2" in line:
+        line = line.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    if b"\xc2" in line:
         line = line.replace(b"\xc2\x85", b"\\u0085")
     return line
 
@@ -135,14 +134,14 @@ def decode(line: bytes) -> JsonValue:
     Raises:
         RemoteProtocolError: -32700: it is no JSON, no UTF-8, or nested too deeply.
     """
-    if _orjson_decode is not None and not _has_long_number(line):
+    if _orjson_decode is not None and not _may_exceed_64_bits(line):
         try:
             return _orjson_decode(line)
         except ValueError:
             pass  # json has the last word: it takes lone surrogates, and both refuse the rest
     try:
         value: JsonValue = _json_decode(line.decode())
-        if b"\\ud" in line or b"\\uD" in line:
+        if b"\\" in line and (b"\\ud" in line or b"\\uD" in line):
             value = _json_decode(_utf8(_json_encode(value)).decode())
     except UnicodeDecodeError:
         raise RemoteProtocolError("The line is not UTF-8.", code=PARSE_ERROR) from None
@@ -151,3 +150,8 @@ def decode(line: bytes) -> JsonValue:
     except RecursionError:
         raise RemoteProtocolError("The JSON is nested too deeply.", code=PARSE_ERROR) from None
     return value
+
+
+def _may_exceed_64_bits(line: bytes) -> bool:
+    # orjson turns such integers into floats without a word; an id like that could not be echoed.
+    return _LONG_NUMBER in line.translate(_DIGITS_AS_ZEROS)

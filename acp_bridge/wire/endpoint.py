@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import anyio
@@ -39,7 +40,13 @@ from acp_bridge.errors import (
     RequestCancelledError,
 )
 from acp_bridge.wire import codec
-from acp_bridge.wire.framing import LSP_HEADER_ADVICE, NEED_DATA, LineBuffer, Oversize
+from acp_bridge.wire.framing import (
+    LINE_BYTES_MAX,
+    LSP_HEADER_ADVICE,
+    NEED_DATA,
+    LineBuffer,
+    Oversize,
+)
 from acp_bridge.wire.messages import (
     ErrorResponse,
     Invalid,
@@ -153,10 +160,12 @@ class Endpoint:
     All methods belong to the event loop's thread.
     """
 
-    def __init__(self, stream: ByteStream, admit: Admit) -> None:
+    def __init__(
+        self, stream: ByteStream, admit: Admit, *, line_bytes_max: int = LINE_BYTES_MAX
+    ) -> None:
         self._stream = stream
         self._admit = admit
-        self._lines = LineBuffer()
+        self._lines = LineBuffer(line_bytes_max)
         self._first_line = True
         self._handled = 0
 
@@ -370,6 +379,11 @@ class Endpoint:
             logger.exception("a notification failed")
             return
         if work is None or isinstance(work, Reply):
+            return
+        if len(self._calls) >= REQUESTS_MAX:
+            logger.warning("dropped a notification: %d calls are running", REQUESTS_MAX)
+            if isinstance(work, Coroutine):
+                work.close()
             return
         key = object()
         scope = self._calls[key] = anyio.CancelScope(shield=True)

@@ -101,3 +101,16 @@ LSP_HEADER_ADVICE: Final = (
 def is_lsp_header(line: bytes) -> bool:
     """Whether a line is the header of an LSP frame, so that the peer was started wrongly."""
     return line[:15].lower() == b"content-length:"
+
+
+def take_first_line(data: bytes) -> tuple[bytes, bytes]:
+    """The first line of a connection and what follows it, for an answer before `LineBuffer` runs.
+
+    The line comes without line end and byte order mark. If there is no whole line yet, or it is
+    blank, the line is ``b""`` and everything follows.
+    """
+    line, newline, rest = data.partition(b"\n")
+    line = line.removeprefix(_BOM).removesuffix(b"\r")
+    if not newline or not line or line.isspace():
+        return b"", data
+    return line, rest

@@ -5,14 +5,17 @@ them. Those are read and written in a worker thread.
 
 Reading never makes the descriptor non-blocking: it reads once, after the loop said that there is
 something. Writing has to, since a write longer than the pipe's free space would block the loop.
-``O_NONBLOCK`` belongs to the open file description, which others may share (a terminal is stdin,
-stdout and stderr at once), so the flags are put back on close.
+``O_NONBLOCK`` belongs to the open file description, which others may share: a terminal is stdin,
+stdout and stderr at once, and ``2>&1`` makes stderr the same pipe. So the writer opens a
+description of its own where the system can (pipes and terminals on Linux), which also leaves
+nothing behind when we are killed; elsewhere the flags are put back on close.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 from typing import TYPE_CHECKING, Final
 
@@ -30,22 +33,21 @@ class FdStream:
     """Reads one descriptor, writes another, and closes both."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        self._read_fd = read_fd
-        self._write_fd = write_fd
         self._loop = asyncio.get_running_loop()
-        self._read_ready = _can_wait(self._loop, read_fd)
-        self._write_ready = _can_wait(self._loop, write_fd)
-        self._write_was_blocking = self._write_ready and os.get_blocking(write_fd)
-        if self._write_was_blocking:
-            os.set_blocking(write_fd, False)
-        self._broken = False
+        self._read_fd = read_fd
+        self._read_waits = _can_wait(self._loop, read_fd)
+        self._write_waits = _can_wait(self._loop, write_fd)
+        self._flags_changed = False
+        if self._write_waits:
+            write_fd, self._flags_changed = _made_nonblocking(write_fd)
+        self._write_fd = write_fd
         self._reading: asyncio.Future[None] | None = None
         self._writing: asyncio.Future[None] | None = None
         self._closed = False
-        # A pipe's writing end is never readable, but it wakes up when its reader goes (R011).
-        self._watching = self._write_ready and stat.S_ISFIFO(os.fstat(write_fd).st_mode)
+        self._broken = False
+        self._watching = self._write_waits and _tells_of_its_reader(read_fd, write_fd)
         if self._watching:
-            self._loop.add_reader(write_fd, self._on_reader_gone)
+            self._loop.add_reader(write_fd, self._look_for_the_reader)
 
     async def receive(self) -> bytes:
         """Some bytes; ``b""`` at the end.
@@ -54,7 +56,7 @@ class FdStream:
             BrokenPipeError: whoever read our output has gone, though the input is still open.
             OSError: the descriptor failed.
         """
-        if not self._read_ready:
+        if not self._read_waits:
             return await anyio.to_thread.run_sync(os.read, self._read_fd, READ_BYTES)
         while True:
             await self._wait_readable()
@@ -69,7 +71,7 @@ class FdStream:
         while view:
             if self._closed:
                 raise anyio.ClosedResourceError
-            if not self._write_ready:
+            if not self._write_waits:
                 written = await anyio.to_thread.run_sync(os.write, self._write_fd, view)
             else:
                 try:
@@ -80,7 +82,7 @@ class FdStream:
             view = view[written:]
 
     async def aclose(self) -> None:
-        """Give back the flags and close both descriptors."""
+        """Put the flags back and close both descriptors."""
         if self._closed:
             return
         self._closed = True
@@ -89,11 +91,10 @@ class FdStream:
         for waiting in (self._reading, self._writing):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(anyio.ClosedResourceError())
-        if self._write_was_blocking:
+        if self._flags_changed:
             os.set_blocking(self._write_fd, True)
         os.close(self._read_fd)
-        if self._write_fd != self._read_fd:
-            os.close(self._write_fd)
+        os.close(self._write_fd)
 
     async def _wait_readable(self) -> None:
         if self._closed:
@@ -117,12 +118,16 @@ class FdStream:
             self._loop.remove_writer(self._write_fd)
             self._writing = None
 
-    def _on_reader_gone(self) -> None:
+    def _look_for_the_reader(self) -> None:
         self._loop.remove_reader(self._write_fd)
         self._watching = False
-        self._broken = True
-        if self._reading is not None and not self._reading.done():
-            self._reading.set_exception(BrokenPipeError())
+        poll = select.poll()
+        poll.register(self._write_fd, 0)
+        # Woken without a hang-up, the peer wrote into our output's socket: not worth watching.
+        if poll.poll(0):
+            self._broken = True
+            if self._reading is not None and not self._reading.done():
+                self._reading.set_exception(BrokenPipeError())
 
 
 def _settle(future: asyncio.Future[None]) -> None:
@@ -141,3 +146,31 @@ def _can_wait(loop: asyncio.AbstractEventLoop, fd: int) -> bool:
         return False
     loop.remove_reader(fd)
     return True
+
+
+def _made_nonblocking(fd: int) -> tuple[int, bool]:
+    """A descriptor for the same pipe, terminal or socket that never blocks, in place of ``fd``.
+
+    Second: whether the flags of a description that others may share were changed.
+    """
+    if not os.get_blocking(fd):
+        return fd, False
+    try:
+        own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # a socket, another user's pipe, or no /proc
+        os.set_blocking(fd, False)
+        return fd, True
+    os.close(fd)
+    return own, False
+
+
+def _tells_of_its_reader(read_fd: int, write_fd: int) -> bool:
+    """Whether a hang-up of ``write_fd`` means that nobody reads our output (R011).
+
+    A pipe's writing end says so, and a socket that serves as output alone; on a socket that is
+    our input as well, the end of the input says it.
+    """
+    output, incoming = os.fstat(write_fd), os.fstat(read_fd)
+    if stat.S_ISFIFO(output.st_mode):
+        return True
+    return stat.S_ISSOCK(output.st_mode) and not os.path.samestat(output, incoming)
