@@ -86,7 +86,7 @@ class Normaliser:
             else:
                 lines.append((text, 1))
         return "".join(
-            text + "\n" if times == 1 else f'{{"$times": {times}, "$line": {text}}}\n'
+            text + "\n" if times == 1 else f'{{"$line": {text}, "$times": {times}}}\n'
             for text, times in lines
         )
 

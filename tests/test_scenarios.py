@@ -1,0 +1,65 @@
+"""Every scenario of `snapshots/`, played against the assembled bridge and held to its expectations.
+
+``poe snapshots`` writes the expectations anew; that run fails by design, the next one is green.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from acp_bridge.testing.check import played
+from acp_bridge.testing.normal import Normaliser, Shared, model_requests, stored_logs
+from acp_bridge.testing.plugin import CheckScenario, Snapshot
+from acp_bridge.testing.scenario import folders, load, orphans
+
+SNAPSHOTS = Path(__file__).resolve().parent.parent / "snapshots"
+SHARED = SNAPSHOTS / "_shared"
+
+SCENARIOS = [
+    pytest.param(
+        folder, id=folder.name, marks=[pytest.mark.process] if load(folder).process else []
+    )
+    for folder in folders(SNAPSHOTS)
+]
+
+
+@pytest.mark.anyio
+async def test_prompt_and_tools_are_pinned_once(acp_snapshot: Snapshot, tmp_path: Path) -> None:
+    # First in this file: an update run must write these before the scenarios refer to them.
+    outcome = await played(SNAPSHOTS / "text-turn", tmp_path)
+    request = model_requests(outcome)[0]
+    normaliser = Normaliser(outcome, stored_logs(outcome.place.home), Shared({}))
+    acp_snapshot.snapshot_dir = SNAPSHOTS
+    acp_snapshot.assert_match_dir(
+        {
+            f"{name}.json": json.dumps(normaliser.value(request[name]), indent=2, sort_keys=True)
+            + "\n"
+            for name in ("system", "tools")
+        },
+        "_shared",
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("folder", SCENARIOS)
+async def test_scenario(folder: Path, check_scenario: CheckScenario) -> None:
+    await check_scenario(folder)
+
+
+def test_no_file_below_snapshots_is_an_orphan() -> None:
+    assert orphans(SNAPSHOTS) == []
+
+
+def test_every_shared_value_is_used_by_several_scenarios() -> None:
+    used: dict[str, set[str]] = {path.stem: set() for path in SHARED.iterdir()}
+    for folder in folders(SNAPSHOTS):
+        for path in (folder / "expected").rglob("*.jsonl"):
+            for name in re.findall(r'"\$shared": "([\w-]+)"', path.read_text("utf-8")):
+                used[name].add(folder.name)
+    assert [name for name, scenarios in used.items() if len(scenarios) < 2] == []
+
+
+def test_at_least_two_scenarios_run_as_a_process() -> None:
+    assert sum(load(folder).process for folder in folders(SNAPSHOTS)) >= 2
