@@ -1,0 +1,393 @@
+"""The store: finding, reading, listing, creating and opening sessions under one root folder.
+
+Every answer about a bad log is one of five errors, never mixed up: not found, unsupported, corrupt,
+misplaced, conflict; and none of them changes a byte. The order of verdicts is that of
+``dsh-events`` section 2: damage first, then a wrong place, then rows of a newer reader.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import attrs
+
+from acp_bridge.errors import (
+    BridgeError,
+    LocalProtocolError,
+    SessionConflictError,
+    SessionCorruptError,
+    SessionMisplacedError,
+    SessionNotFoundError,
+    SessionUnsupportedError,
+)
+from acp_bridge.sessions.codec import decode, decode_header
+from acp_bridge.sessions.events import event_from_row
+from acp_bridge.sessions.header import FORMAT_VERSION, Header, dump_header, parse_header
+from acp_bridge.sessions.jsontext import loads
+from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
+from acp_bridge.sessions.paths import (
+    Encoding,
+    parse_log_name,
+    project_folder,
+    session_folder,
+)
+from acp_bridge.sessions.surface import title
+from acp_bridge.sessions.validation import LogState
+from acp_bridge.sessions.writer import LogWriter
+from acp_bridge.vocabulary import BadSession, Event, SessionId, SessionSummary
+
+
+@attrs.frozen(slots=True)
+class StoredLog:
+    """A sound log as it lies on the disk; ``torn`` says that an incomplete tail was left out."""
+
+    header: Header
+    events: list[Event]
+    encoding: Encoding
+    path: Path
+    torn: bool
+
+
+@attrs.frozen(slots=True)
+class Listing:
+    """Every stored session, the good and the bad ones; in no particular order."""
+
+    sessions: list[SessionSummary]
+    bad: list[BadSession]
+
+
+@attrs.frozen(slots=True)
+class _Loaded:
+    log: StoredLog
+    state: LogState
+    good_length: int
+    stamp: tuple[int, int, int]
+
+
+_BadSessions: TypeAlias = list[BadSession]  # inside the class, ``list`` is its method
+
+
+class SessionStore:
+    """All sessions under ``root`` (which need not exist). Blocking; call it from threads.
+
+    ``clock`` gives milliseconds since the epoch. ``durable=False`` leaves the moment of writing to
+    the operating system: a power cut may then lose rows that were told.
+    """
+
+    def __init__(self, root: Path, *, clock: Callable[[], int], durable: bool = True) -> None:
+        self._root = root
+        self._clock = clock
+        self._durable = durable
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self, session_id: str) -> StoredLog:
+        """The whole log of a session, validated. Takes no lock, writes and repairs nothing.
+
+        Raises:
+            SessionNotFoundError: no session has this id.
+            SessionCorruptError: the log is damaged.
+            SessionUnsupportedError: the log is of another generation, or holds newer rows.
+            SessionMisplacedError: the log lies in a folder that is not its own.
+            StoreFailedError: the disk refused.
+        """
+        return self._load(self._find(session_id), session_id).log
+
+    def list(self) -> Listing:
+        """A summary of every session, subagents included, and the logs that cannot be shown."""
+        sessions: list[SessionSummary] = []
+        bad: list[BadSession] = []
+        folders = list(self._session_folders(bad))
+        copies = Counter(folder.name for folder in folders)
+        for folder in folders:
+            where = folder
+            try:
+                path = _current_log(folder, folder.name)
+                if path is None:
+                    continue
+                where = path
+                if copies[folder.name] > 1:
+                    self._find_by_folder(folder.name)
+                sessions.append(_summary(self._load(path, None).log))
+            except BridgeError as error:
+                bad.append(BadSession(where, error.details))
+            except OSError as error:
+                bad.append(BadSession(where, disk_error(folder.name, "read", error).details))
+        return Listing(sessions, bad)
+
+    def session_ids(self) -> Sequence[SessionId]:
+        """The ids of all sessions whose header can be read; decodes nothing but headers."""
+        ids: list[SessionId] = []
+        for folder in self._session_folders([]):
+            try:
+                path = _current_log(folder, folder.name)
+                if path is None:
+                    continue
+                with path.open("rb") as file:
+                    head = file.read(_HEAD_BYTES)
+                header = parse_header(decode_header(head, _encoding_of(path)))
+            except (BridgeError, OSError):
+                continue
+            if session_folder(header.session_id) == folder.name:
+                ids.append(SessionId(header.session_id))
+        return ids
+
+    def _session_folders(self, bad: _BadSessions) -> Iterator[Path]:
+        """Every folder that could hold a session; project folders that cannot be read go to bad."""
+        for project in _folders(self._root):
+            try:
+                yield from _folders(project)
+            except OSError as error:
+                bad.append(BadSession(project, disk_error(project.name, "read", error).details))
+
+    def _find(self, session_id: str) -> Path:
+        """The log file of this id, of the generation that can be read."""
+        name = session_folder(session_id)
+        path = None
+        if name is not None:
+            try:
+                folder = self._find_by_folder(name)
+                path = None if folder is None else _current_log(folder, session_id)
+            except OSError as error:
+                raise disk_error(session_id, "read", error) from error
+        if path is None:
+            raise SessionNotFoundError(session_id)
+        return path
+
+    def _find_by_folder(self, name: str) -> Path | None:
+        found = [
+            folder
+            for project in _folders(self._root)
+            if (folder := project / name).is_dir() and _logs_in(folder)
+        ]
+        if len(found) > 1:
+            raise SessionMisplacedError(
+                f"Session {name} lies in two folders, {found[0].parent.name} and"
+                f" {found[1].parent.name}; move one of them out of the store."
+            )
+        return found[0] if found else None
+
+    def _load(self, path: Path, session_id: str | None) -> _Loaded:
+        """Read and validate one file. Without a session id the folder says which one it must be."""
+        shown = session_id or path.parent.name
+        try:
+            with path.open("rb") as file:
+                data = file.read()
+                status = os.fstat(file.fileno())
+        except OSError as error:
+            raise disk_error(shown, "read", error) from error
+        encoding = _encoding_of(path)
+        try:
+            decoded = decode(data, encoding)
+            header = parse_header(decoded.header_line)
+            state = LogState(header)
+            events = _fold(decoded.lines, state)
+            _check_place(path, header, session_id)
+            state.require_supported()
+        except SessionCorruptError as error:
+            raise SessionCorruptError(
+                f"Session {shown} cannot be opened because its log is damaged ({error.details});"
+                " the file was left as it is."
+            ) from None
+        except SessionUnsupportedError as error:
+            raise SessionUnsupportedError(
+                f"Session {shown} needs a newer version of this program: {error.details}."
+            ) from None
+        log = StoredLog(header, events, encoding, path, decoded.torn)
+        return _Loaded(log, state, decoded.good_length, _stamp(status))
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def create(self, header: Header) -> LogWriter:
+        """A new session's writer. Nothing is on the disk before its first append.
+
+        Raises:
+            LocalProtocolError: no log can have this header.
+        """
+        folder_name = session_folder(header.session_id)
+        try:
+            assert folder_name is not None
+            assert parse_header(dump_header(header)) == header
+        except (AssertionError, SessionCorruptError):
+            raise LocalProtocolError(
+                f"No log can have the header of session {header.session_id:.100}."
+            ) from None
+        folder = self._root / project_folder(header.cwd) / folder_name
+
+        def publish(lines: bytes) -> LogFile:
+            self._refuse_known(header.session_id)
+            return LogFile.create(
+                folder,
+                header.session_id,
+                self._root_encoding(),
+                [dump_header(header), lines],
+                durable=self._durable,
+            )
+
+        return LogWriter(LogState(header), [], clock=self._clock, file=publish)
+
+    def open(self, session_id: str) -> LogWriter:
+        """A stored session, locked for writing; a torn tail is cut and an open turn is closed.
+
+        The whole log is validated before anything is changed, so a refusal changes nothing.
+
+        Raises:
+            SessionConflictError: it is already open for writing.
+            SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
+            SessionMisplacedError, StoreFailedError: as for `read`; the last also if the disk
+            takes no lock or no row.
+        """
+        loaded, lock = self._load_locked(session_id)
+        log = loaded.log
+        try:
+            file = LogFile.open(
+                log.path, session_id, log.encoding, lock, loaded.good_length, durable=self._durable
+            )
+        except OSError as error:
+            os.close(lock)
+            raise disk_error(session_id, "written", error) from error
+        writer = LogWriter(loaded.state, log.events, clock=self._clock, file=file)
+        try:
+            writer.repair()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _load_locked(self, session_id: str) -> tuple[_Loaded, int]:
+        """A sound log and its lock. A lock file that is missing is made only for a sound log."""
+        path = self._find(session_id)
+        lock = None
+        try:
+            lock = take_lock(path.parent, session_id, create=False)
+            loaded = self._load(path, session_id)
+            if lock is None:
+                lock = take_lock(path.parent, session_id, create=True)
+                if _stamp(path.stat()) != loaded.stamp:
+                    loaded = self._load(path, session_id)
+        except BaseException as error:
+            if lock is not None:
+                os.close(lock)
+            if isinstance(error, OSError):
+                raise disk_error(session_id, "written", error) from error
+            raise
+        assert lock is not None
+        return loaded, lock
+
+    def _refuse_known(self, session_id: str) -> None:
+        try:
+            self._find(session_id)
+        except SessionNotFoundError:
+            return
+        except (SessionMisplacedError, SessionCorruptError, SessionUnsupportedError):
+            pass
+        raise SessionConflictError(f"Session {session_id} exists already.")
+
+    def _root_encoding(self) -> Encoding:
+        """The encoding of the first log found: dsh refuses a root that mixes two."""
+        for folder in self._session_folders([]):
+            for _, encoding, _ in _logs_in(folder):
+                return encoding
+        return "zstd"
+
+
+_HEAD_BYTES = 65536
+"""Enough for any header: an id of 255 characters and two paths of 4096."""
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders right below ``root``, sorted; none if there is no such folder.
+
+    Raises:
+        OSError: ``root`` cannot be read.
+    """
+    try:
+        with os.scandir(root) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _logs_in(folder: Path) -> list[tuple[int, Encoding, Path]]:
+    """Generation, encoding and path of every log in a session's folder."""
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [(*kind, folder / name) for name in names if (kind := parse_log_name(name)) is not None]
+
+
+def _current_log(folder: Path, shown: str) -> Path | None:
+    """The log that counts in a session's folder: the only one of the highest generation."""
+    logs = _logs_in(folder)
+    if not logs:
+        return None
+    newest = max(generation for generation, _, _ in logs)
+    if newest != FORMAT_VERSION:
+        raise SessionUnsupportedError(
+            f"Session {shown} is stored in log format version {newest}; this program reads"
+            f" version {FORMAT_VERSION}."
+        )
+    paths = [path for generation, _, path in logs if generation == newest]
+    if len(paths) > 1:
+        raise SessionCorruptError(
+            f"Session {shown} has two logs, {paths[0].name} and {paths[1].name}; move one of them"
+            " out of the store."
+        )
+    return paths[0]
+
+
+def _encoding_of(path: Path) -> Encoding:
+    kind = parse_log_name(path.name)
+    assert kind is not None
+    return kind[1]
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _fold(lines: Sequence[bytes], state: LogState) -> list[Event]:
+    """The events of all rows, each sound where it stands."""
+    events: list[Event] = []
+    apply = state.apply
+    for seq, line in enumerate(lines):
+        try:
+            row = loads(line)
+        except ValueError:
+            raise SessionCorruptError(f"seq {seq}: the row is not JSON") from None
+        event = event_from_row(row, seq)
+        apply(event)
+        events.append(event)
+    state.settle()
+    return events
+
+
+def _check_place(path: Path, header: Header, session_id: str | None) -> None:
+    """The folders must be those of the header's id and cwd, and the id the one asked for."""
+    folder = path.parent
+    own = (
+        folder.parent.parent
+        / project_folder(header.cwd)
+        / (session_folder(header.session_id) or "")
+    )
+    if folder != own or session_id not in {None, header.session_id}:
+        raise SessionMisplacedError(
+            f"The log in {folder} belongs to session {header.session_id:.100}, whose folder is"
+            f" {own}; move it there."
+        )
+
+
+def _summary(log: StoredLog) -> SessionSummary:
+    header = log.header
+    return SessionSummary(
+        session_id=SessionId(header.session_id),
+        cwd=None if header.cwd is None else Path(header.cwd),
+        title=title(log.events),
+        created_at_ms=header.created_at_ms,
+        updated_at_ms=log.events[-1].time_ms if log.events else header.created_at_ms,
+        origin=header.origin,
+        parent_session=header.parent_session,
+    )
