@@ -5,6 +5,7 @@ from pathlib import Path
 from acp_bridge.testing import launch
 from acp_bridge.testing.client import ScenarioError
 from acp_bridge.testing.launch import Launcher
+from acp_bridge.testing.replay import replay_differences
 from acp_bridge.testing.rules import broken_rules
 from acp_bridge.testing.runner import Outcome, play
 from acp_bridge.testing.scenario import Scenario, Stop, load
@@ -36,6 +37,7 @@ def problems(entries: list[Entry], *, killed_runs: tuple[int, ...] = ()) -> list
     return [
         *schema_problems(entries, official_schema()),
         *broken_rules(entries, killed_runs=killed_runs),
+        *replay_differences(entries, killed_runs=killed_runs),
     ]
 
 

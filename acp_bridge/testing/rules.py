@@ -14,10 +14,7 @@ from acp_bridge.testing.transcript import Entry, Line, arr, at, obj, read, text_
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 TITLE_CHARS_MAX = 60
-"""Longest title of a call; several clients cut there. A command line may be longer."""
-
-COMMAND_TITLE_CHARS_MAX = 200
-"""Longest title of a call of kind execute, whose title is its command line."""
+"""Longest title of a call; several clients cut there. A command is shown whole to be approved."""
 
 LINE_BYTES_MAX = 1024 * 1024
 """Longest line to a client; one known client stops reading at ten times this."""
@@ -176,8 +173,8 @@ def titles_are_one_short_line(lines: list[Line]) -> Iterator[str]:
             title = text_or_none(call.get("title"))
             if title is None:
                 continue
-            most = COMMAND_TITLE_CHARS_MAX if kind == "execute" else TITLE_CHARS_MAX
-            if not title.strip() or "\n" in title or len(title) > most:
+            too_long = len(title) > TITLE_CHARS_MAX and kind != "execute"
+            if not title.strip() or "\n" in title or too_long:
                 yield f"a title of {len(title)} characters or of several lines: {_shown(line)}"
 
 

@@ -1,0 +1,80 @@
+"""What a client has after a load must be what it had when it watched: held equal over a transcript.
+
+Compared are messages and calls in order of appearance with ids, kinds, texts, titles, final
+status, content and output, and the last plan. Left out is what only lives: a user's own prompts,
+a diff shown before a question, terminal output, where a call pointed meanwhile.
+"""
+
+from collections.abc import Iterable
+
+import attrs
+
+from acp_bridge.testing.transcript import Entry, arr, obj, read, text_or_none
+from acp_bridge.vocabulary import JsonObject, JsonValue
+
+_MESSAGES = {"agent_message_chunk", "agent_thought_chunk"}
+_CALL_MEMBERS = ("title", "kind", "name", "status", "content", "rawInput", "rawOutput")
+
+
+@attrs.define(slots=True)
+class Drawn:
+    """What a client shows of one session: items by id in order of appearance, and the plan."""
+
+    items: dict[str, JsonObject] = attrs.field(factory=dict)
+    plan: JsonValue = None
+
+    def draw(self, update: JsonObject) -> None:
+        """Fold one update."""
+        kind = text_or_none(update.get("sessionUpdate"))
+        if kind in _MESSAGES:
+            item = self.items.setdefault(f"message {update.get('messageId')}", {"kind": kind})
+            item["text"] = f"{item.get('text', '')}{obj(update.get('content')).get('text', '')}"
+        elif kind in {"tool_call", "tool_call_update"}:
+            item = self.items.setdefault(f"call {update.get('toolCallId')}", {})
+            item.update({name: update[name] for name in _CALL_MEMBERS if name in update})
+        elif kind == "plan":
+            self.plan = arr(update.get("entries")) or None
+
+
+def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] = ()) -> list[str]:
+    """Each load whose replay differs from what was live before, as sentences.
+
+    A session that lived in one of ``killed_runs`` is left out: a kill takes what was not stored.
+    """
+    killed = set(killed_runs)
+    live: dict[str, Drawn] = {}
+    loading: dict[str, Drawn] = {}
+    skipped: set[str] = set()
+    found: list[str] = []
+    for line in read(entries):
+        session = line.session
+        if session is None:
+            continue
+        if line.entry.run in killed:
+            skipped.add(session)
+        if line.method == "session/load" and line.kind == "request":
+            loading[session] = Drawn()
+        elif line.method == "session/load":
+            replayed = loading.pop(session, None)
+            if replayed is not None and "result" in line.message and session not in skipped:
+                found += _differences(live.setdefault(session, Drawn()), replayed)
+        elif line.update:
+            drawn = loading[session] if session in loading else live.setdefault(session, Drawn())
+            drawn.draw(line.update)
+    return found
+
+
+def _differences(live: Drawn, replayed: Drawn) -> list[str]:
+    found = []
+    if list(live.items) != list(replayed.items):
+        found.append(f"live had {list(live.items)}, the replay {list(replayed.items)}")
+    for name, item in live.items.items():
+        again = replayed.items.get(name, item)
+        found += [
+            f"{name}: {member} was {item.get(member)!r} live, is {again.get(member)!r} replayed"
+            for member in sorted(set(item) | set(again))
+            if item.get(member) != again.get(member)
+        ]
+    if live.plan != replayed.plan:
+        found.append(f"the plan was {live.plan!r} live, is {replayed.plan!r} replayed")
+    return [f"a_replay_shows_what_was_live: {difference}" for difference in found]
