@@ -210,13 +210,15 @@ class Generator:
         self._unions: dict[str, str] = {}
         self._untagged: dict[str, str] = {}
         self._lenient: dict[str, dict[str, str]] = {}
+        self._always: dict[str, list[str]] = {}
 
     def text(self) -> str:
         """All blocks, then the tables that `converter` reads."""
         lenient = {name: json.dumps(rules) for name, rules in self._lenient.items() if rules}
         always = {
-            owner: f"{{{', '.join(json.dumps(snake_case(wire)) for wire in wires)}}}"
-            for owner, wires in ALWAYS_WRITTEN.items()
+            owner: f"{{{', '.join(json.dumps(name) for name in names)}}}"
+            for owner, names in self._always.items()
+            if names
         }
         return "\n\n".join(
             [
@@ -364,6 +366,12 @@ class Generator:
             fields.append(self._field(origin, wire, prop, required=required))
         if tag and tag[1]:
             fields.insert(0, Field(tag[0], f'Literal["{tag[1]}"]', f'"{tag[1]}"', ""))
+        self._always[name] = [
+            f.name
+            for f in fields
+            if f.wire in ALWAYS_WRITTEN.get(origin, ())
+            or (f.wire in FORGIVEN and f.wire in schema.get("required", ()))
+        ]
         self._lenient[name] = {
             f.name: f.flags
             for f in fields

@@ -215,5 +215,5 @@ LENIENT: dict[str, dict[str, str]] = {
 
 # Written even where equal to the default, as tags are.
 ALWAYS_WRITTEN: dict[str, set[str]] = {
-    "Diff": {"old_text"},
+
 }

@@ -840,4 +840,6 @@ LENIENT: dict[str, dict[str, str]] = {
 # Written even where equal to the default, as tags are.
 ALWAYS_WRITTEN: dict[str, set[str]] = {
     "Diff": {"old_text"},
+    "LoadSessionRequest": {"mcp_servers"},
+    "NewSessionRequest": {"mcp_servers"},
 }
