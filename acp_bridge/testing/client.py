@@ -71,7 +71,10 @@ class ScriptedClient:
         whole: JsonObject = {"jsonrpc": "2.0", **message}
         self._entries.append(Entry(self._run, "agent", whole))
         line = json.dumps(whole, separators=(",", ":"), ensure_ascii=False) + "\n"
-        await self._pipe.send(line.encode())
+        try:
+            await self._pipe.send(line.encode())
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise ScenarioError(f"the agent no longer reads\n{self.seen()}") from None
 
     async def wait_for(self, find: Callable[[], Found | None], what: str) -> Found:
         """What ``find`` gives as soon as it is not None.
@@ -89,6 +92,20 @@ class ScriptedClient:
                     raise ScenarioError(f"{why}, before {what}\n{self.seen()}")
                 await changed.wait()
         raise ScenarioError(f"no {what} within {WAIT_S:g} s\n{self.seen()}")
+
+    async def wait_end(self) -> None:
+        """Wait until the agent has closed its output.
+
+        Raises:
+            ScenarioError: it is open after `WAIT_S`, or what came was no message.
+        """
+        with anyio.move_on_after(WAIT_S):
+            while not self.ended:
+                await self._changed.wait()
+        if not self.ended:
+            raise ScenarioError("the agent is gone, but something holds its output open")
+        if self.fault:
+            raise ScenarioError(self.fault)
 
     def seen(self) -> str:
         """The last messages both ways, for a failure's text."""

@@ -50,6 +50,9 @@ class Agent(Protocol):
     async def kill(self) -> None:
         """End it without a warning."""
 
+    async def aclose(self) -> None:
+        """Let go of its pipes; it is gone, and all it said has been read."""
+
 
 Launcher: TypeAlias = Callable[[Place, Sequence[str], anyio.abc.TaskGroup], Awaitable[Agent]]
 """Start an agent at a place, with extra flags; a task group for what has to run beside it."""
@@ -139,9 +142,12 @@ class InMemory:
         """Wait until ``serve`` has returned."""
         with anyio.fail_after(EXIT_S):
             await self._gone.wait()
+        return 0
+
+    async def aclose(self) -> None:
+        """Let go of both pipes."""
         self._to_agent.close()
         self._to_client.close()
-        return 0
 
     async def kill(self) -> None:
         """Cancel it where it stands: the closest thing to SIGKILL that a coroutine has."""
@@ -190,12 +196,16 @@ class InProcess:
         finally:
             if self._process.returncode is None:
                 self._process.kill()
-            with anyio.CancelScope(shield=True):
-                await self._process.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of its pipes."""
+        with anyio.CancelScope(shield=True):
+            await self._process.aclose()
 
     async def kill(self) -> None:
         """SIGKILL."""
-        self._process.send_signal(signal.SIGKILL)
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
         await self.wait_exit()
 
 

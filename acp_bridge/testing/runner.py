@@ -77,8 +77,7 @@ class _Player:
                     await agent.kill()
                 else:
                     await self._leave(agent)
-                    if client.fault:
-                        raise ScenarioError(client.fault)
+                    await client.wait_end()
             if stop is None:
                 return
 
@@ -99,8 +98,9 @@ class _Player:
                 with anyio.CancelScope(shield=True):
                     await agent.kill()
                 tasks.cancel_scope.cancel()
+        await agent.aclose()
         if failure is not None:
-            raise failure
+            raise ScenarioError(f"{failure}\n{self._stderr()}".rstrip())
 
     async def _initialize(self, client: ScriptedClient) -> None:
         if self._scenario.client is None:

@@ -1,6 +1,7 @@
 """The runner against a tiny agent in memory: steps, waits, restarts, and what failures say."""
 
 import json
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from acp_bridge.testing import client as client_module
 from acp_bridge.testing.client import ScenarioError
-from acp_bridge.testing.launch import Agent, ByteStream, InMemory, Launcher, Place
+from acp_bridge.testing.launch import Agent, ByteStream, InMemory, Launcher, Place, command
 from acp_bridge.testing.normal import Shared, expected_files
 from acp_bridge.testing.runner import Outcome, play
 from acp_bridge.testing.scenario import load, orphans
@@ -185,3 +186,14 @@ async def test_files_that_no_scenario_reads_are_orphans(tmp_path: Path) -> None:
     (tmp_path / "gone" / "expected").mkdir(parents=True)
     (tmp_path / "stray.json").touch()
     assert orphans(tmp_path) == ["gone", "good/notes.txt", "stray.json"]
+
+
+@pytest.mark.process
+async def test_an_agent_that_dies_at_its_start_shows_its_last_words(tmp_path: Path) -> None:
+    folder, place = tmp_path / "scenario", tmp_path / "place"
+    folder.mkdir()
+    place.mkdir()
+    (folder / "input.json").write_text(json.dumps({"description": "d", "steps": [NEW]}))
+    launcher = command([sys.executable, "-c", "raise SystemExit('no model here')"])
+    with pytest.raises(ScenarioError, match="no model here"):
+        await play(load(folder), launcher, place)
