@@ -9,8 +9,8 @@ index, queries and the writing of compactions come later and find their place be
 
 Invariants:
 
-* Only `store` and `writer` touch the disk, only `LogWriter` writes; the other modules are pure and
-  read no clock. Time comes in as ``clock``.
+* Only `store`, `reading` and `logfile` touch the disk, only `logfile` writes; the other modules are
+  pure. Nothing reads a clock: time comes in as ``clock``.
 * Reading and listing take no lock, write nothing and repair nothing. A log that is refused keeps
   every byte.
 * One state machine, `LogState`, judges what is read and what is about to be written; `strict` adds
@@ -28,7 +28,8 @@ here has written down in `strict` may be read but not appended.
 """
 
 from acp_bridge.sessions.header import Header
-from acp_bridge.sessions.store import Listing, SessionStore, StoredLog
+from acp_bridge.sessions.reading import StoredLog
+from acp_bridge.sessions.store import Listing, SessionStore
 from acp_bridge.sessions.surface import ModelView, model_view, request_header, title
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter

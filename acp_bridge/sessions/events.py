@@ -103,7 +103,7 @@ def event_from_row(row: JsonValue, seq: int) -> Event:
         raise SessionCorruptError(f"seq {seq}: the row lacks {missing}") from None
     if type(kind) is not str:
         raise SessionCorruptError(f"seq {seq}: type is not a string")
-    if own != seq or type(own) is bool or not isinstance(own, int | float):
+    if own != seq or (type(own) is not int and type(own) is not float):
         raise SessionCorruptError(f"seq {seq}: the row found there has seq {own!r:.40}")
     if type(time_ms) is not int or not -COUNT_MAX <= time_ms <= COUNT_MAX:
         time_ms = _odd_time(time_ms, seq)

@@ -39,7 +39,8 @@ def closers(state: LogState) -> list[Draft]:
 
 def boundary(state: LogState) -> list[Draft]:
     """The row that marks a new opening: an end-seed, unless the last row already is one."""
-    if state.turn is None and state.last_type == "session/end-seed":
+    is_marked = state.last is not None and state.last.type == "session/end-seed"
+    if is_marked and state.turn is None:
         return []
     return [Draft("session/end-seed", {})]
 

@@ -1,8 +1,7 @@
 """The store: finding, reading, listing, creating and opening sessions under one root folder.
 
 Every answer about a bad log is one of five errors, never mixed up: not found, unsupported, corrupt,
-misplaced, conflict; and none of them changes a byte. The order of verdicts is that of
-``dsh-events`` section 2: damage first, then a wrong place, then rows of a newer reader.
+misplaced, conflict; and none of them changes a byte.
 """
 
 import os
@@ -22,10 +21,8 @@ from acp_bridge.errors import (
     SessionNotFoundError,
     SessionUnsupportedError,
 )
-from acp_bridge.sessions.codec import decode, decode_header
-from acp_bridge.sessions.events import event_from_row
+from acp_bridge.sessions.codec import decode_header
 from acp_bridge.sessions.header import FORMAT_VERSION, Header, dump_header, parse_header
-from acp_bridge.sessions.jsontext import loads
 from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
 from acp_bridge.sessions.paths import (
     Encoding,
@@ -33,21 +30,11 @@ from acp_bridge.sessions.paths import (
     project_folder,
     session_folder,
 )
+from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, stamp_of
 from acp_bridge.sessions.surface import title
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.vocabulary import BadSession, Event, SessionId, SessionSummary
-
-
-@attrs.frozen(slots=True)
-class StoredLog:
-    """A sound log as it lies on the disk; ``torn`` says that an incomplete tail was left out."""
-
-    header: Header
-    events: list[Event]
-    encoding: Encoding
-    path: Path
-    torn: bool
+from acp_bridge.vocabulary import BadSession, SessionId, SessionSummary
 
 
 @attrs.frozen(slots=True)
@@ -56,14 +43,6 @@ class Listing:
 
     sessions: list[SessionSummary]
     bad: list[BadSession]
-
-
-@attrs.frozen(slots=True)
-class _Loaded:
-    log: StoredLog
-    state: LogState
-    good_length: int
-    stamp: tuple[int, int, int]
 
 
 _BadSessions: TypeAlias = list[BadSession]  # inside the class, ``list`` is its method
@@ -93,7 +72,7 @@ class SessionStore:
             SessionMisplacedError: the log lies in a folder that is not its own.
             StoreFailedError: the disk refused.
         """
-        return self._load(self._find(session_id), session_id).log
+        return load(self._find(session_id), session_id).log
 
     def list(self) -> Listing:
         """A summary of every session, subagents included, and the logs that cannot be shown."""
@@ -110,7 +89,7 @@ class SessionStore:
                 where = path
                 if copies[folder.name] > 1:
                     self._find_by_folder(folder.name)
-                sessions.append(_summary(self._load(path, None).log))
+                sessions.append(_summary(load(path, None).log))
             except BridgeError as error:
                 bad.append(BadSession(where, error.details))
             except OSError as error:
@@ -127,7 +106,7 @@ class SessionStore:
                     continue
                 with path.open("rb") as file:
                     head = file.read(_HEAD_BYTES)
-                header = parse_header(decode_header(head, _encoding_of(path)))
+                header = parse_header(decode_header(head, encoding_of(path)))
             except (BridgeError, OSError):
                 continue
             if session_folder(header.session_id) == folder.name:
@@ -168,35 +147,6 @@ class SessionStore:
                 f" {found[1].parent.name}; move one of them out of the store."
             )
         return found[0] if found else None
-
-    def _load(self, path: Path, session_id: str | None) -> _Loaded:
-        """Read and validate one file. Without a session id the folder says which one it must be."""
-        shown = session_id or path.parent.name
-        try:
-            with path.open("rb") as file:
-                data = file.read()
-                status = os.fstat(file.fileno())
-        except OSError as error:
-            raise disk_error(shown, "read", error) from error
-        encoding = _encoding_of(path)
-        try:
-            decoded = decode(data, encoding)
-            header = parse_header(decoded.header_line)
-            state = LogState(header)
-            events = _fold(decoded.lines, state)
-            _check_place(path, header, session_id)
-            state.require_supported()
-        except SessionCorruptError as error:
-            raise SessionCorruptError(
-                f"Session {shown} cannot be opened because its log is damaged ({error.details});"
-                " the file was left as it is."
-            ) from None
-        except SessionUnsupportedError as error:
-            raise SessionUnsupportedError(
-                f"Session {shown} needs a newer version of this program: {error.details}."
-            ) from None
-        log = StoredLog(header, events, encoding, path, decoded.torn)
-        return _Loaded(log, state, decoded.good_length, _stamp(status))
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -256,17 +206,17 @@ class SessionStore:
             raise
         return writer
 
-    def _load_locked(self, session_id: str) -> tuple[_Loaded, int]:
+    def _load_locked(self, session_id: str) -> tuple[Loaded, int]:
         """A sound log and its lock. A lock file that is missing is made only for a sound log."""
         path = self._find(session_id)
         lock = None
         try:
             lock = take_lock(path.parent, session_id, create=False)
-            loaded = self._load(path, session_id)
+            loaded = load(path, session_id)
             if lock is None:
                 lock = take_lock(path.parent, session_id, create=True)
-                if _stamp(path.stat()) != loaded.stamp:
-                    loaded = self._load(path, session_id)
+                if stamp_of(path.stat()) != loaded.stamp:
+                    loaded = load(path, session_id)
         except BaseException as error:
             if lock is not None:
                 os.close(lock)
@@ -337,47 +287,6 @@ def _current_log(folder: Path, shown: str) -> Path | None:
             " out of the store."
         )
     return paths[0]
-
-
-def _encoding_of(path: Path) -> Encoding:
-    kind = parse_log_name(path.name)
-    assert kind is not None
-    return kind[1]
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int, int]:
-    return (status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _fold(lines: Sequence[bytes], state: LogState) -> list[Event]:
-    """The events of all rows, each sound where it stands."""
-    events: list[Event] = []
-    apply = state.apply
-    for seq, line in enumerate(lines):
-        try:
-            row = loads(line)
-        except ValueError:
-            raise SessionCorruptError(f"seq {seq}: the row is not JSON") from None
-        event = event_from_row(row, seq)
-        apply(event)
-        events.append(event)
-    state.settle()
-    return events
-
-
-def _check_place(path: Path, header: Header, session_id: str | None) -> None:
-    """The folders must be those of the header's id and cwd, and the id the one asked for."""
-    folder = path.parent
-    own = (
-        folder.parent.parent
-        / project_folder(header.cwd)
-        / (session_folder(header.session_id) or "")
-    )
-    if folder != own or session_id not in {None, header.session_id}:
-        raise SessionMisplacedError(
-            f"The log in {folder} belongs to session {header.session_id:.100}, whose folder is"
-            f" {own}; move it there."
-        )
 
 
 def _summary(log: StoredLog) -> SessionSummary:

@@ -67,7 +67,8 @@ class LogWriter:
         """
         ends = closers(self.state)
         marks = boundary(self.state)
-        times = [self.state.last_time_ms] * len(ends) + [self._clock()] * len(marks)
+        last_ms = self.state.last.time_ms if self.state.last is not None else 0
+        times = [last_ms] * len(ends) + [self._clock()] * len(marks)
         return self._append([*ends, *marks], times)
 
     def _append(self, drafts: Sequence[Draft], times_ms: Sequence[int]) -> list[Event]:

@@ -1,7 +1,7 @@
 """`LogState`: one row at a time, is the log still sound, and what does it amount to?
 
 The table below sends each type to its rule. A known type that is in no table is free-form: the
-reader asks only that it carries no surface op (types without a read rule in ``dsh-events`` section 1).
+reader asks only that it carries no surface op (``dsh-events`` section 1).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -100,8 +100,7 @@ class LogState(State):
             refuse(event.seq, f"{kind} without data")
         self.next_seq += 1
         self.last_seqs[kind] = event.seq
-        self.last_type = kind
-        self.last_time_ms = event.time_ms
+        self.last = event
 
     def _take_unknown(self, event: Event) -> None:
         if event.ignorable:

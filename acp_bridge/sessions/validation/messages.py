@@ -276,8 +276,10 @@ def _rewrite(state: State, event: Event, data: JsonObject) -> None:
 
 def _forked_seq(event: Event, data: JsonObject) -> int | None:
     """The number in the id of a forked not-started result; None for any other result."""
+    if data.get("error") != NOT_STARTED_ERROR:
+        return None
     match = _FORKED_ID.fullmatch(str(message_of(event)["id"]))
-    return int(match[2]) if match is not None and data.get("error") == NOT_STARTED_ERROR else None
+    return int(match[2]) if match is not None else None
 
 
 def _without_content(data: JsonValue) -> JsonObject:

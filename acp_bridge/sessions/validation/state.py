@@ -46,15 +46,14 @@ class State:
     ``pending`` holds unanswered tool calls by id, in message order. ``surface`` lists the seqs that
     the model sees, in order, and ``surface_rows`` their events. ``inbox`` holds the queued messages
     per target. ``inherited_count`` is the number of rows before the inherited end-seed.
-    ``last_seqs`` is the newest seq of each type.
+    ``last_seqs`` is the newest seq of each type, ``last`` the newest row.
     """
 
     def __init__(self, header: Header) -> None:
         self.header = header
         self.next_seq = 0
         self.last_seqs: dict[str, int] = {}
-        self.last_type: str | None = None
-        self.last_time_ms = header.created_at_ms
+        self.last: Event | None = None
         self.turn: int | None = None
         self.last_turn = 0
         self.step: int | None = None
