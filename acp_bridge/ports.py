@@ -130,6 +130,14 @@ class SessionPage:
 class Runtime(Protocol):
     """What runs sessions: the embedded harness or a dsh process."""
 
+    def check_model(self) -> None:
+        """Look again whether there is a model to talk to.
+
+        Raises:
+            AuthRequiredError: there is none; says what to do.
+            ConfigError: the one that is named cannot be used.
+        """
+
     async def new_session(self, cwd: Path, client: Client) -> LiveSession:
         """A session with an empty log; nothing is stored before its first prompt.
 
@@ -203,8 +211,8 @@ class StopChunk:
 class FailureChunk:
     """The call failed; always the last chunk.
 
-    ``code`` as in the log: RATE_LIMIT, SERVER, TRANSPORT and so on. ``retryable`` says whether the same call may work later; ``retry_after_s`` is the provider's
-    own wish.
+    ``code`` as in the log: RATE_LIMIT, SERVER, TRANSPORT and so on. ``retryable`` says whether
+    the same call may work later; ``retry_after_s`` is the provider's own wish.
     """
 
     message: str

@@ -21,7 +21,7 @@ SessionId = NewType("SessionId", str)
 CallId = NewType("CallId", str)
 """A tool call's id as the log holds it; unique within one assistant message."""
 
-SurfaceOp: TypeAlias = "Literal['append'] | tuple[int, int]"
+SurfaceOp: TypeAlias = Literal["append"] | tuple[int, int]
 """What a row does to the model's view: append, or replace rows ``(start_seq, end_seq)``."""
 
 
@@ -104,10 +104,13 @@ RuntimeEvent: TypeAlias = Event | StreamDelta | ToolPreview | ToolOutput
 class Prompt:
     """What the user said: log content blocks (``dsh-events`` section 4), never empty.
 
-    ``text`` blocks carry what was typed; attached resources have become text blocks too.
+    ``text`` blocks carry what was typed. An attached resource has become a text block too, with
+    its ACP form under ``_meta.acp`` so that a replay shows it as it was; no model sees ``_meta``.
+    ``title`` is a short line that names the conversation when this is its first prompt.
     """
 
     content: Sequence[JsonObject]
+    title: str = ""
     attachments: Mapping[str, bytes] = attrs.field(factory=dict)
     """Image bytes by ``sha256:<hex>``, for the ``image`` blocks of ``content``."""
 
@@ -116,15 +119,13 @@ class Prompt:
 class TurnEnd:
     """Why a turn ended.
 
-    ``kind`` as in the log's ``turn/end`` reason; ``details`` is a sentence for people and ``code``
-    the failure's code, both only for ``error``; ``seq`` is the place of the ``turn/end`` row, None
-    for a prompt that was cancelled before its turn began.
+    ``details`` is a sentence for people and ``code`` the failure's code as the log has it; both
+    only for ``error`` and ``refusal``.
     """
 
-    kind: Literal["completed", "max-tokens", "refusal", "aborted", "error", "blocked"]
+    kind: Literal["completed", "max-tokens", "step-limit", "refusal", "aborted", "error"]
     details: str | None = None
     code: str | None = None
-    seq: int | None = None
 
 
 class Answer(Enum):

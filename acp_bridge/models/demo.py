@@ -68,8 +68,8 @@ _CHAPTERS: tuple[tuple[list[JsonValue], ...], ...] = (
             _call("edit", "edit", file_path=NOTE, old_string="writen", new_string="written"),
             _usage(1700),
         ],
+        [_plan("completed", "completed", "completed"), _usage(1800)],
         [
-            _plan("completed", "completed", "completed"),
             *_words("Done. Send one more message, and I will run a shell command."),
             _usage(1900),
         ],
@@ -104,6 +104,7 @@ class DemoModel:
         self._chapters: list[list[tuple[Item, ...]]] = [
             [items_from_json(answer, "demo") for answer in chapter] for chapter in _CHAPTERS
         ]
+        self._farewell = items_from_json(_words("That is all for now."), "demo")
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """The answer for this place in this chapter; past its end a short farewell."""
@@ -111,7 +112,7 @@ class DemoModel:
         prompts = [n for n, message in enumerate(request.messages) if _is_prompt(message)]
         chapter = self._chapters[max(0, len(prompts) - 1) % len(self._chapters)]
         place = roles[prompts[-1] :].count("assistant") if prompts else 0
-        items = chapter[min(place, len(chapter) - 1)]
+        items = chapter[place] if place < len(chapter) else self._farewell
         async for chunk in play(items):
             yield chunk
 

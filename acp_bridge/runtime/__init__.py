@@ -1,1 +1,10 @@
-"""Placeholder charter."""
+"""Adapters that fill the `Runtime` port: the embedded harness now, the dsh process later.
+
+Owns: which sessions are open, where their files lie, and what a list of sessions holds.
+
+Does not know: ACP, JSON-RPC, which editor asks.
+
+Invariants:
+- A session is open at most once in a process; opening it again gives the same one.
+- Closing the runtime closes every session, in bounded time.
+"""

@@ -1,0 +1,263 @@
+"""The agent that an ACP client talks to: its requests to runtime calls, and their answers.
+
+Each method is called in arrival order and must not block; what takes time is in the coroutine it
+returns. The parameters' types are the generated ones; their meaning is checked here.
+"""
+
+import logging
+from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from acp_bridge.acp.client_side import ClientCalls
+from acp_bridge.acp.hello import CONFIGURED_MODEL, ClientTraits, answer_initialize, client_traits
+from acp_bridge.acp.types import (
+    AuthenticateRequest,
+    AuthenticateResponse,
+    CancelNotification,
+    CloseSessionRequest,
+    CloseSessionResponse,
+    ListSessionsRequest,
+    ListSessionsResponse,
+    LoadSessionRequest,
+    LoadSessionResponse,
+    NewSessionRequest,
+    NewSessionResponse,
+    PromptRequest,
+    PromptResponse,
+    SessionInfo,
+)
+from acp_bridge.bridge.clients import view_for
+from acp_bridge.bridge.permissions import AcpClient
+from acp_bridge.bridge.projector import Projector
+from acp_bridge.bridge.prompts import prompt_from_acp
+from acp_bridge.errors import (
+    AuthRequiredError,
+    InvalidParamsError,
+    ModelFailedError,
+    RuntimeFailedError,
+    SessionNotFoundError,
+)
+from acp_bridge.ports import LiveSession, PendingTurn, Runtime
+from acp_bridge.vocabulary import Event, JsonObject, JsonValue, RuntimeEvent, SessionId, TurnEnd
+
+logger = logging.getLogger(__name__)
+
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+_STOP_REASONS: dict[str, StopReason] = {
+    "completed": "end_turn",
+    "max-tokens": "max_tokens",
+    "step-limit": "max_turn_requests",
+    "refusal": "refusal",
+    "aborted": "cancelled",
+}
+
+_OUR_FAULTS = frozenset({"STORE", "INTERNAL"})
+
+
+@attrs.frozen(slots=True)
+class OpenSession:
+    """A session that this connection has open, and what it shows the client."""
+
+    live: LiveSession
+    projector: Projector
+
+
+class AcpAgent:
+    """Implements `acp.agent_side.Agent` for one connection.
+
+    ``traits`` are what the client said in an ``initialize`` that was answered already.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        calls: ClientCalls,
+        version: str,
+        traits: ClientTraits,
+    ) -> None:
+        self._runtime = runtime
+        self._calls = calls
+        self._version = version
+        self._traits = traits
+        self._sessions: dict[str, OpenSession] = {}
+
+    def initialize(self, params: JsonValue) -> JsonObject:
+        """Say what we are; a client that says it again is taken at its last word."""
+        answer = answer_initialize(params, version=self._version)
+        self._traits = client_traits(params)
+        return answer
+
+    async def authenticate(self, params: AuthenticateRequest) -> AuthenticateResponse:
+        """Look whether there is a model now; idempotent."""
+        if params.method_id != CONFIGURED_MODEL["id"]:
+            raise InvalidParamsError(
+                f"There is no auth method {params.method_id!r:.100}: use "
+                f"{CONFIGURED_MODEL['id']!r}.",
+                field="methodId",
+            )
+        self._runtime.check_model()
+        return AuthenticateResponse()
+
+    async def new_session(self, params: NewSessionRequest) -> NewSessionResponse:
+        """Open an empty session."""
+        _note_servers(params.mcp_servers)
+        cwd = _checked_cwd(params.cwd)
+        client = AcpClient(self._calls, self._traits)
+        live = await self._runtime.new_session(cwd, client)
+        self._open(live, client)
+        return NewSessionResponse(session_id=live.session_id)
+
+    async def load_session(self, params: LoadSessionRequest) -> LoadSessionResponse:
+        """Open a stored session and show all of it, then answer."""
+        _note_servers(params.mcp_servers)
+        cwd = _checked_cwd(params.cwd)
+        client = AcpClient(self._calls, self._traits)
+        live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
+        known = self._sessions.get(live.session_id)
+        if known is None or known.live is not live:
+            self._open(live, client)
+        await self._replay(live)
+        return LoadSessionResponse()
+
+    async def list_sessions(self, params: ListSessionsRequest) -> ListSessionsResponse:
+        """One page of sessions, newest first."""
+        cwd = None if params.cwd is None else Path(params.cwd)
+        if cwd is not None and not cwd.is_absolute():
+            raise InvalidParamsError(f"cwd must be an absolute path, not {cwd}.", field="cwd")
+        page = await self._runtime.list_sessions(cwd, params.cursor)
+        for bad in page.bad:
+            logger.warning("%s is not listed: %s", bad.path, bad.reason)
+        sessions = [
+            SessionInfo(
+                session_id=summary.session_id,
+                cwd=str(summary.cwd),
+                title=summary.title,
+                updated_at=_rfc3339(summary.updated_at_ms),
+            )
+            for summary in page.sessions
+        ]
+        return ListSessionsResponse(sessions=sessions, next_cursor=page.next_token)
+
+    def prompt(self, params: PromptRequest) -> Coroutine[None, None, PromptResponse]:
+        """Take the prompt at once, in arrival order, so that a cancel right behind finds it."""
+        session = self._session(params.session_id)
+        turn = session.live.admit(prompt_from_acp(params.prompt))
+        return self._answer_prompt(session, turn)
+
+    def cancel(self, params: CancelNotification) -> None:
+        """Stop the session's turn; a no-op for anything that does not run."""
+        session = self._sessions.get(params.session_id)
+        if session is not None:
+            session.live.cancel()
+
+    async def close_session(self, params: CloseSessionRequest) -> CloseSessionResponse:
+        """Release a session; closing one that is not open is fine."""
+        session = self._sessions.pop(params.session_id, None)
+        if session is not None:
+            await session.live.close()
+        return CloseSessionResponse()
+
+    async def _answer_prompt(self, session: OpenSession, turn: PendingTurn) -> PromptResponse:
+        try:
+            end = await turn.ended()
+        except BaseException:
+            # The client withdrew its request ($/cancel_request): then the turn is unwanted too.
+            session.live.cancel()
+            raise
+        return PromptResponse(stop_reason=_stop_reason(end))
+
+    def _session(self, session_id: str) -> OpenSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFoundError(session_id)
+        return session
+
+    def _open(self, live: LiveSession, client: AcpClient) -> None:
+        projector = Projector(cwd=live.cwd, view=view_for(self._traits))
+        # The stored part is folded silently: ids, titles and the context's size follow from it.
+        for event in live.events:
+            projector.project(event)
+        client.session_id = live.session_id
+        client.shown_call = projector.shown_call
+        session_id = live.session_id
+        update = self._calls.session_update
+
+        def consume(event: RuntimeEvent) -> None:
+            for shown in projector.project(event):
+                update(session_id, shown)
+
+        live.attach(consume)
+        self._sessions[session_id] = OpenSession(live, projector)
+
+    async def _replay(self, live: LiveSession) -> None:
+        events = list(live.events)
+        images = await _images(live, events)
+        projector = Projector(
+            cwd=live.cwd, view=view_for(self._traits), replay=True, find_attachment=images.get
+        )
+        for event in events:
+            for shown in projector.project(event):
+                self._calls.session_update(live.session_id, shown)
+            await self._calls.flow()
+        for shown in projector.finish_replay():
+            self._calls.session_update(live.session_id, shown)
+
+
+def _stop_reason(end: TurnEnd) -> StopReason:
+    """ACP's word for a turn's end; failures are errors, never stop reasons (R046)."""
+    reason = _STOP_REASONS.get(end.kind)
+    if reason is not None:
+        return reason
+    details = end.details or "The turn failed."
+    if end.code == "AUTH":
+        raise AuthRequiredError(f"The model refused the key: {details}")
+    if end.code in _OUR_FAULTS:
+        raise RuntimeFailedError(details)
+    raise ModelFailedError(f"The model call failed: {details}")
+
+
+async def _images(live: LiveSession, events: list[Event]) -> dict[str, bytes]:
+    """The bytes of every image in the user's messages, fetched before the fold."""
+    found: dict[str, bytes] = {}
+    for event in events:
+        content = event.data.get("content") if isinstance(event.data, dict) else None
+        if event.type != "user/message" or not isinstance(content, list):
+            continue
+        for block in content:
+            attachment = block.get("attachment") if isinstance(block, dict) else None
+            if isinstance(attachment, dict):
+                name = str(attachment.get("attachmentId"))
+                data = await live.attachment(name)
+                if data is not None:
+                    found[name] = data
+    return found
+
+
+def _checked_cwd(text: str) -> Path:
+    cwd = Path(text)
+    if not cwd.is_absolute():
+        raise InvalidParamsError(f"cwd must be an absolute path, not {text!r:.200}.", field="cwd")
+    try:
+        is_folder = cwd.is_dir()
+    except (OSError, ValueError):
+        is_folder = False
+    if not is_folder:
+        raise InvalidParamsError(f"cwd is no folder: {text!r:.200}.", field="cwd")
+    return cwd
+
+
+def _note_servers(servers: Sequence[object]) -> None:
+    # Hosts send their servers always, so refusing would lock them out; the README says so.
+    if servers:
+        logger.warning("%d MCP servers of the client are not used in this version", len(servers))
+
+
+def _rfc3339(time_ms: int) -> str:
+    time = datetime.fromtimestamp(time_ms / 1000, tz=UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,129 @@
+"""Asking the client: permission with the whole call, and files where the client offers them.
+
+`AcpClient` is one session's `ports.Client`. Whatever a client answers that is not one of the
+offered options counts as a rejection (field report R085); a client that is gone too.
+"""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acp_bridge.acp.client_side import ClientCalls, Unusable
+from acp_bridge.acp.hello import ClientTraits
+from acp_bridge.acp.types import (
+    CancelledPermissionOutcome,
+    PermissionOption,
+    PermissionToolCall,
+    RequestPermissionRequest,
+)
+from acp_bridge.bridge.projector import ShownCall
+from acp_bridge.bridge.tool_calls import text_content
+from acp_bridge.errors import PeerError, PeerGoneError
+from acp_bridge.ports import PermissionAsk
+from acp_bridge.vocabulary import Answer, CallId, SessionId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_ALLOW_ONCE, _ALLOW_ALWAYS, _REJECT_ONCE = "allow-once", "allow-always", "reject-once"
+_ANSWERS = {
+    _ALLOW_ONCE: Answer.ALLOW_ONCE,
+    _ALLOW_ALWAYS: Answer.ALLOW_ALWAYS,
+    _REJECT_ONCE: Answer.REJECT,
+}
+
+
+class AcpClient:
+    """Implements `ports.Client` for one session.
+
+    ``shown_call`` gives the call as the client has it; bound late, since projector and client
+    belong to each other.
+    """
+
+    def __init__(self, calls: ClientCalls, traits: ClientTraits) -> None:
+        self._calls = calls
+        self._traits = traits
+        self.session_id = SessionId("")
+        self.shown_call: Callable[[CallId], ShownCall | None] = lambda _call_id: None
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the client offers ``fs/read_text_file``."""
+        return self._traits.reads_text
+
+    @property
+    def writes_text(self) -> bool:
+        """Whether the client offers ``fs/write_text_file``."""
+        return self._traits.writes_text
+
+    async def flow(self) -> None:
+        """Wait while the client reads slower than we write."""
+        await self._calls.flow()
+
+    async def ask_permission(self, ask: PermissionAsk) -> Answer:
+        """The user's answer; anything malformed is a rejection."""
+        call = self.shown_call(ask.call_id)
+        if call is None:
+            logger.error("session %s: asked for an unannounced call", self.session_id)
+            return Answer.UNAVAILABLE
+        request = RequestPermissionRequest(
+            session_id=self.session_id,
+            tool_call=_whole_call(call, ask),
+            options=_options(ask),
+        )
+        try:
+            outcome = await self._calls.request_permission(request)
+        except PeerGoneError:
+            return Answer.UNAVAILABLE
+        match outcome:
+            case CancelledPermissionOutcome():
+                return Answer.CANCELLED
+            case Unusable(reason=reason):
+                logger.warning("session %s: permission refused: %s", self.session_id, reason)
+                return Answer.REJECT
+            case _:
+                return _ANSWERS[outcome.option_id]
+
+    async def read_text(self, path: Path) -> str:
+        """The file as the editor has it. Raises OSError."""
+        try:
+            return await self._calls.read_text_file(self.session_id, str(path))
+        except (PeerError, PeerGoneError) as failure:
+            raise OSError(f"the editor could not read it: {failure.details}") from failure
+
+    async def write_text(self, path: Path, text: str) -> None:
+        """Write through the editor. Raises OSError."""
+        try:
+            await self._calls.write_text_file(self.session_id, str(path), text)
+        except (PeerError, PeerGoneError) as failure:
+            raise OSError(f"the editor could not write it: {failure.details}") from failure
+
+
+def _whole_call(call: ShownCall, ask: PermissionAsk) -> PermissionToolCall:
+    """The call with all a user needs to judge it (field report R084)."""
+    content = list(call.content)
+    if ask.always_label is None:
+        content.append(text_content(f"Needs permission each time: it {ask.reason}."))
+    return PermissionToolCall(
+        tool_call_id=call.acp_id,
+        title=call.look.title,
+        name=call.name or None,
+        kind=call.look.kind,
+        status=call.status,
+        content=content or None,
+        locations=call.locations or None,
+        raw_input=call.look.raw_input,
+    )
+
+
+def _options(ask: PermissionAsk) -> list[PermissionOption]:
+    options = [PermissionOption(option_id=_ALLOW_ONCE, name="Allow once", kind="allow_once")]
+    if ask.always_label is not None:
+        always = PermissionOption(
+            option_id=_ALLOW_ALWAYS, name=ask.always_label, kind="allow_always"
+        )
+        options.append(always)
+    options.append(PermissionOption(option_id=_REJECT_ONCE, name="Reject", kind="reject_once"))
+    return options

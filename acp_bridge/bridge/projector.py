@@ -1,0 +1,441 @@
+"""Runtime events to ACP updates: one pure fold for live turns and for replay.
+
+A message's ACP id is made from turn, step, attempt and block, so it is known while the text
+streams and is the same when the stored row is replayed. What exists live only, and so is not
+replayed: deltas (a message whose deltas were sent is not sent again), a diff shown before the
+question, terminal output as it comes, usage in between. User chunks exist in replay only: a
+client knows what its user typed.
+
+Rows that replace others on the model's view (prompt change, compaction, pruning) show nothing.
+"""
+
+import base64
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias
+
+import attrs
+
+from acp_bridge.acp.types import (
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    ContentBlock,
+    ImageContent,
+    Plan,
+    PlanEntry,
+    SessionInfoUpdate,
+    SessionUpdate,
+    Terminal,
+    TextContent,
+    ToolCall,
+    ToolCallContent,
+    ToolCallLocation,
+    ToolCallUpdate,
+    UsageUpdate,
+    UserMessageChunk,
+)
+from acp_bridge.bridge import tool_calls
+from acp_bridge.bridge.clients import View
+from acp_bridge.bridge.prompts import acp_block_from_log
+from acp_bridge.vocabulary import (
+    CallId,
+    Event,
+    FileDiff,
+    JsonObject,
+    JsonValue,
+    RuntimeEvent,
+    StreamDelta,
+    ToolOutput,
+    ToolPreview,
+)
+
+TEXT_CHARS_MAX = 200_000
+"""A replayed text is cut into chunks of this size: a line of the wire stays below 1 MiB."""
+
+FindAttachment: TypeAlias = Callable[[str], bytes | None]
+Fold: TypeAlias = "Callable[[Projector, Event, JsonObject], Iterable[SessionUpdate]]"
+Place: TypeAlias = tuple[int, int, int, int]
+"""Turn, step, attempt, block."""
+
+
+@attrs.define(slots=True)
+class ShownCall:
+    """A tool call as the client has it. ``acp_id`` is unique in the session."""
+
+    acp_id: str
+    name: str
+    look: tool_calls.CallLook
+    status: Literal["pending", "in_progress", "completed", "failed"]
+    content: list[ToolCallContent]
+    locations: list[ToolCallLocation]
+    terminal: bool = False
+    refused: bool = False
+
+
+class Projector:
+    """The fold for one consumer of one session.
+
+    ``replay`` shows user messages and holds usage back to `finish_replay`. ``find_attachment``
+    gives image bytes by id; it must not block.
+    """
+
+    def __init__(
+        self,
+        *,
+        cwd: Path,
+        view: View,
+        replay: bool = False,
+        find_attachment: FindAttachment = lambda _id: None,
+    ) -> None:
+        self._cwd = cwd
+        self._view = view
+        self._replay = replay
+        self._find_attachment = find_attachment
+        self._sent: dict[Place, int] = {}
+        self._attempt = 1
+        self._turn = 0
+        self._messages_in_turn = 0
+        self._said: dict[CallId, tuple[str, str]] = {}
+        self._calls: dict[CallId, ShownCall] = {}
+        self._asks: dict[str, CallId] = {}
+        self._acp_ids: set[str] = set()
+        self._window: int | None = None
+        self._usage: UsageUpdate | None = None
+
+    def project(self, event: RuntimeEvent) -> list[SessionUpdate]:
+        """The updates that this event means, in order."""
+        if type(event) is StreamDelta:
+            return [self._delta(event)]
+        if isinstance(event, Event):
+            fold = self._FOLDS.get(event.type)
+            if fold is None or not isinstance(event.data, dict):
+                return []
+            return list(fold(self, event, event.data))
+        if isinstance(event, ToolPreview):
+            return self._preview(event)
+        if isinstance(event, ToolOutput):
+            return self._output(event)
+        return []
+
+    def finish_replay(self) -> list[SessionUpdate]:
+        """What a replay ends with: the context's fill."""
+        return [] if self._usage is None else [self._usage]
+
+    def shown_call(self, call_id: CallId) -> ShownCall | None:
+        """A call as the client has it, for a permission request."""
+        return self._calls.get(call_id)
+
+    def _delta(self, delta: StreamDelta) -> SessionUpdate:
+        place = (delta.turn, delta.step, delta.attempt, delta.block)
+        self._sent[place] = self._sent.get(place, 0) + len(delta.text)
+        return _chunk(delta.kind, place, delta.text)
+
+    def _answer(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``assistant/message``: its text, where deltas did not tell it, and its calls to come."""
+        yield from self._texts(event, data)
+        message = data.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        self._said = {}
+        for block in content if isinstance(content, list) else []:
+            if isinstance(block, dict) and block.get("type") == "tool-call":
+                call = (str(block.get("name")), str(block.get("arguments")))
+                self._said[CallId(str(block.get("id")))] = call
+        yield from self._used(data.get("usage"))
+
+    def _failed_attempt(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``assistant/attempt``: text that was streamed before the call failed stays visible."""
+        yield from self._texts(event, data)
+        self._attempt += 1
+
+    def _texts(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        if event.surface_op not in {None, "append"}:
+            return
+        turn, step = _integer(data, "turn"), _integer(data, "step")
+        for block, kind, text in _told_texts(data):
+            place = (turn, step, self._attempt, block)
+            rest = text[self._sent.pop(place, 0) :]
+            for start in range(0, len(rest), TEXT_CHARS_MAX):
+                yield _chunk(kind, place, rest[start : start + TEXT_CHARS_MAX])
+
+    def _user(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``user/message``: shown in a replay, if a person wrote it."""
+        source = data.get("source")
+        human = isinstance(source, dict) and source.get("kind") == "user"
+        if not self._replay or not human or event.surface_op != "append":
+            return
+        self._messages_in_turn += 1
+        message_id = f"{self._turn}.user.{self._messages_in_turn}"
+        content = data.get("content")
+        for block in content if isinstance(content, list) else []:
+            if isinstance(block, dict):
+                for part in self._user_parts(block):
+                    yield UserMessageChunk(content=part, message_id=message_id)
+
+    def _user_parts(self, block: JsonObject) -> Iterable[ContentBlock]:
+        if block.get("type") == "image":
+            yield self._image(block.get("attachment"))
+            return
+        attached = acp_block_from_log(block)
+        if attached is not None:
+            yield attached
+            return
+        text = str(block.get("text", ""))
+        for start in range(0, len(text), TEXT_CHARS_MAX):
+            yield TextContent(text=text[start : start + TEXT_CHARS_MAX])
+
+    def _image(self, attachment: JsonValue) -> ContentBlock:
+        found = attachment if isinstance(attachment, dict) else {}
+        data = self._find_attachment(str(found.get("attachmentId")))
+        if data is None:
+            return TextContent(text="[an image that is no longer stored]")
+        encoded = base64.b64encode(data).decode("ascii")
+        return ImageContent(data=encoded, mime_type=str(found.get("mediaType")))
+
+    def _turn_start(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        self._turn = _integer(data, "turn")
+        self._messages_in_turn = 0
+        return ()
+
+    def _turn_end(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """Clients show nothing for ``max_turn_requests``, so the limit is said in text."""
+        reason = data.get("reason")
+        error = reason.get("error") if isinstance(reason, dict) else None
+        if isinstance(error, dict) and error.get("code") == "STEP_LIMIT":
+            text = TextContent(text=f"{error.get('message')}\n")
+            yield AgentMessageChunk(content=text, message_id=f"{self._turn}.end")
+
+    def _step_start(self, _event: Event, _data: JsonObject) -> Iterable[SessionUpdate]:
+        self._attempt = 1
+        return ()
+
+    def _title(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        yield SessionInfoUpdate(title=str(data.get("title")))
+
+    def _plan(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        todos = data.get("todos")
+        entries = [
+            PlanEntry(
+                content=str(todo.get("content")),
+                priority="medium",
+                status=_plan_status(todo.get("status")),
+            )
+            for todo in (todos if isinstance(todos, list) else [])
+            if isinstance(todo, dict)
+        ]
+        yield Plan(entries=entries)
+
+    def _context(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        window = data.get("contextWindow")
+        self._window = window if isinstance(window, int) and window > 0 else None
+        return ()
+
+    def _used(self, usage: JsonValue) -> Iterable[SessionUpdate]:
+        """Tokens now in the context: what this call read and wrote (field report R069)."""
+        if not isinstance(usage, dict) or self._window is None:
+            return
+        names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+        counts = [usage.get(name) for name in names]
+        used = sum(int(count) for count in counts if isinstance(count, int | float))
+        self._usage = UsageUpdate(used=used, size=self._window)
+        if not self._replay:
+            yield self._usage
+
+    def _asked(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        call_id = CallId(str(data.get("callId")))
+        self._asks[str(data.get("id"))] = call_id
+        # The other harness asks after ``tool/call``: then the call is announced already.
+        if call_id in self._said and self._open_call(call_id) is None:
+            yield from self._announce(call_id, *self._said[call_id], status="pending")
+
+    def _decided(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        call = self._calls.get(self._asks.pop(str(data.get("id")), CallId("")))
+        if call is not None:
+            call.refused = data.get("outcome") != "allowed-once"
+        return ()
+
+    def _called(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        call_id = CallId(str(data.get("callId")))
+        call = self._open_call(call_id)
+        if call is None:
+            name, arguments = str(data.get("name")), str(data.get("arguments"))
+            yield from self._announce(call_id, name, arguments, status="in_progress")
+        elif not call.refused:
+            call.status = "in_progress"
+            yield ToolCallUpdate(tool_call_id=call.acp_id, status="in_progress")
+
+    def _result(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        message = data.get("message")
+        if event.surface_op != "append" or not isinstance(message, dict):
+            return
+        call_id = CallId(str(message.get("toolCallId")))
+        if self._open_call(call_id) is None:
+            # A repaired log: the call never started, so nothing announced it.
+            said = self._said.get(call_id, ("", "{}"))
+            yield from self._announce(call_id, *said, status="pending")
+        call = self._calls[call_id]
+        failed = message.get("isError") is True
+        text, meta = _text_of(message.get("content")), data.get("meta")
+        call.status = "failed" if failed else "completed"
+        output = tool_calls.raw_output(text, meta, is_error=failed)
+        update = ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, raw_output=output)
+        if call.terminal and isinstance(meta, dict) and "cwd" in meta:
+            update.meta = self._terminal_end(call, text, meta)
+        else:
+            update.content = tool_calls.result_content(call.name, text, meta, is_error=failed)
+            self._follow(call, update, tool_calls.meta_diffs(meta))
+        yield update
+
+    def _open_call(self, call_id: CallId) -> ShownCall | None:
+        call = self._calls.get(call_id)
+        return call if call is not None and call.status in {"pending", "in_progress"} else None
+
+    def _announce(
+        self,
+        call_id: CallId,
+        name: str,
+        arguments: str,
+        *,
+        status: Literal["pending", "in_progress"],
+    ) -> Iterable[SessionUpdate]:
+        look = tool_calls.look_of(name, arguments, self._cwd)
+        call = ShownCall(
+            acp_id=self._acp_id(call_id),
+            name=name,
+            look=look,
+            status=status,
+            content=[],
+            locations=look.locations,
+            terminal=self._view.display_terminals and look.kind == "execute",
+        )
+        self._calls[call_id] = call
+        update = ToolCall(
+            tool_call_id=call.acp_id,
+            title=look.title,
+            name=name or None,
+            kind=look.kind,
+            status=status,
+            locations=call.locations or None,
+            raw_input=look.raw_input,
+        )
+        if call.terminal:
+            call.content = [Terminal(terminal_id=call.acp_id)]
+            update.content = call.content
+            update.meta = {"terminal_info": {"terminal_id": call.acp_id, "cwd": str(self._cwd)}}
+        yield update
+
+    def _acp_id(self, call_id: CallId) -> str:
+        """Providers reuse ids over turns, ACP does not (field report R083)."""
+        acp_id, n = str(call_id), 2
+        while acp_id in self._acp_ids:
+            acp_id, n = f"{call_id}#{n}", n + 1
+        self._acp_ids.add(acp_id)
+        return acp_id
+
+    def _preview(self, preview: ToolPreview) -> list[SessionUpdate]:
+        call = self._open_call(preview.call_id)
+        if call is None:
+            return []
+        call.content = tool_calls.diffs_content(list(preview.diffs))
+        update = ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, content=call.content)
+        self._follow(call, update, list(preview.diffs))
+        return [update]
+
+    def _follow(self, call: ShownCall, update: ToolCallUpdate, diffs: list[FileDiff]) -> None:
+        """Point at the change: clients move their view to the one location a call has."""
+        if diffs:
+            call.locations = [tool_calls.diff_place(diffs[0])]
+            update.locations = call.locations
+
+    def _output(self, output: ToolOutput) -> list[SessionUpdate]:
+        call = self._open_call(output.call_id)
+        if call is None or not call.terminal:
+            return []
+        meta: JsonObject = {
+            "terminal_output": {"terminal_id": call.acp_id, "data": output.text},
+        }
+        return [ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, meta=meta)]
+
+    def _terminal_end(self, call: ShownCall, text: str, meta: JsonObject) -> JsonObject:
+        code, signal = meta.get("exitCode"), meta.get("signal")
+        ended: JsonObject = {
+            "terminal_exit": {"terminal_id": call.acp_id, "exit_code": code, "signal": signal}
+        }
+        if self._replay:
+            ended["terminal_output"] = {"terminal_id": call.acp_id, "data": text}
+        return ended
+
+    _FOLDS: ClassVar[dict[str, Fold]] = {
+        "turn/start": _turn_start,
+        "turn/end": _turn_end,
+        "step/start": _step_start,
+        "user/message": _user,
+        "assistant/message": _answer,
+        "assistant/attempt": _failed_attempt,
+        "approval/asked": _asked,
+        "approval/decided": _decided,
+        "tool/call": _called,
+        "tool/result": _result,
+        "todo/write": _plan,
+        "session/title": _title,
+        "request/context": _context,
+    }
+
+
+def _chunk(kind: Literal["text", "reasoning"], place: Place, text: str) -> SessionUpdate:
+    content = TextContent(text=text)
+    message_id = "%d.%d.%d.%d" % place  # noqa: UP031  # the quickest way, on every token's path
+    if kind == "text":
+        return AgentMessageChunk(content=content, message_id=message_id)
+    return AgentThoughtChunk(content=content, message_id=message_id)
+
+
+def _told_texts(data: JsonObject) -> Iterable[tuple[int, Literal["text", "reasoning"], str]]:
+    """Block, kind and text of a message, from its stream, or from its content without one."""
+    stream = data.get("stream")
+    blocks: dict[int, tuple[Literal["text", "reasoning"], list[str]]] = {}
+    for record in stream if isinstance(stream, list) else []:
+        if not isinstance(record, dict):
+            continue
+        kind = _CHUNK_RECORDS.get(str(record.get("type")))
+        texts = record.get("texts")
+        if kind is not None and isinstance(texts, list):
+            _, pieces = blocks.setdefault(_integer(record, "index"), (kind, []))
+            pieces.extend(str(text) for text in texts)
+    if blocks:
+        return [(block, kind, "".join(texts)) for block, (kind, texts) in sorted(blocks.items())]
+    message = data.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return [
+        (block, "reasoning" if part["type"] == "reasoning" else "text", str(part.get("text")))
+        for block, part in enumerate(content if isinstance(content, list) else [])
+        if isinstance(part, dict) and part.get("type") in {"text", "reasoning"}
+    ]
+
+
+_CHUNK_RECORDS: dict[str, Literal["text", "reasoning"]] = {
+    "text-chunks": "text",
+    "reasoning-chunks": "reasoning",
+}
+
+
+def _text_of(content: JsonValue) -> str:
+    return "\n".join(
+        str(block.get("text", ""))
+        for block in (content if isinstance(content, list) else [])
+        if isinstance(block, dict) and block.get("type") == "text"
+    )
+
+
+def _plan_status(status: JsonValue) -> Literal["pending", "in_progress", "completed"]:
+    match status:
+        case "completed" | "in_progress":
+            return status
+        case "cancelled":
+            return "completed"  # ACP has no word for it, and it needs no more work
+        case _:
+            return "pending"
+
+
+def _integer(data: JsonObject, name: str) -> int:
+    value = data.get(name)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,211 @@
+"""How a tool call looks to a person: title, kind, place, input and output. Pure.
+
+Names and arguments are those of the log, which both runtimes share. The rules are those that all
+clients take well (clients: section 10): titles of one line with the point first, paths in
+backticks, one absolute location, objects for raw input and output, errors in the content.
+"""
+
+import json
+import os.path
+import re
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import attrs
+
+from acp_bridge.acp.types import Content, Diff, TextContent, ToolCallContent, ToolCallLocation
+from acp_bridge.vocabulary import FileDiff, JsonObject, JsonValue
+
+Kind: TypeAlias = Literal[
+    "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"
+]
+
+TITLE_CHARS_MAX = 60
+"""Longer titles are cut by clients anyway; a command's title is whole, since people approve it."""
+
+CONTENT_CHARS_MAX = 200_000
+"""Keeps a line of the wire below 1 MiB whatever the text escapes to."""
+
+RAW_TEXT_CHARS_MAX = 4_000
+"""Raw output is for machines that want a glance; the content has the whole text."""
+
+_KINDS: dict[str, Kind] = {
+    "read": "read",
+    "read_image": "read",
+    "write": "edit",
+    "edit": "edit",
+    "glob": "search",
+    "grep": "search",
+    "bash": "execute",
+    "todo_write": "think",
+    "web_fetch": "fetch",
+    "web_search": "fetch",
+}
+
+
+@attrs.frozen(slots=True)
+class CallLook:
+    """A call before it has a result."""
+
+    title: str
+    kind: Kind
+    raw_input: JsonObject
+    locations: list[ToolCallLocation]
+
+
+def look_of(name: str, arguments_text: str, cwd: Path) -> CallLook:
+    """How a call of this tool with these raw arguments is announced."""
+    arguments = _object(arguments_text)
+    if arguments is None:
+        return CallLook(name or "Tool call", _kind(name), {"arguments": arguments_text}, [])
+    return CallLook(_title(name, arguments, cwd), _kind(name), arguments, _place(arguments, cwd))
+
+
+def _kind(name: str) -> Kind:
+    return _KINDS.get(name, "other")
+
+
+def _title(name: str, arguments: JsonObject, cwd: Path) -> str:
+    path = _path_title(arguments, cwd)
+    match name:
+        case "read" | "read_image":
+            return f"Read {path}{_range(arguments)}"
+        case "write":
+            return f"Write {path}"
+        case "edit":
+            return f"Edit {path}"
+        case "glob":
+            return f"Find {_code(arguments.get('pattern'))}"
+        case "grep":
+            return f"Search {_code(arguments.get('pattern'))}"
+        case "bash":
+            return " ↵ ".join(str(arguments.get("command") or "bash").strip().splitlines())
+        case "todo_write":
+            return "Update the plan"
+        case _:
+            return name or "Tool call"
+
+
+def _path_title(arguments: JsonObject, cwd: Path) -> str:
+    path = arguments.get("file_path")
+    if not isinstance(path, str):
+        return "a file"
+    full = os.path.normpath(cwd / path)
+    inside = os.path.relpath(full, cwd)
+    return _code(full if inside.startswith("..") else inside)
+
+
+def _range(arguments: JsonObject) -> str:
+    offset, limit = arguments.get("offset"), arguments.get("limit")
+    if not isinstance(offset, int | float):
+        return ""
+    if not isinstance(limit, int | float):
+        return f" from line {int(offset)}"
+    return f" lines {int(offset)}-{int(offset + limit) - 1}"
+
+
+def _code(value: JsonValue) -> str:
+    text = " ".join(str(value if value is not None else "?").replace("`", "'").split())
+    room = TITLE_CHARS_MAX - len("Search ``")
+    if len(text) > room:
+        text = "…" + text[-room + 1 :]  # a path's end says more than its start
+    return f"`{text}`"
+
+
+def _place(arguments: JsonObject, cwd: Path) -> list[ToolCallLocation]:
+    path = arguments.get("file_path", arguments.get("path"))
+    if not isinstance(path, str) or not path:
+        return []
+    line = arguments.get("offset")
+    return [
+        ToolCallLocation(
+            path=os.path.normpath(cwd / path),
+            line=max(1, int(line)) if isinstance(line, int | float) else None,
+        )
+    ]
+
+
+def diffs_content(diffs: list[FileDiff]) -> list[ToolCallContent]:
+    """Diffs as content, full texts."""
+    return [Diff(path=d.path, old_text=d.old_text, new_text=d.new_text) for d in diffs]
+
+
+def diff_place(diff: FileDiff) -> ToolCallLocation:
+    """Where a diff begins: the first line that differs, from 1."""
+    old = (diff.old_text or "").splitlines()
+    new = diff.new_text.splitlines()
+    line = 1
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        line += 1
+    return ToolCallLocation(path=diff.path, line=min(line, max(1, len(new))))
+
+
+def meta_diffs(meta: JsonValue) -> list[FileDiff]:
+    """The diffs that a result row's ``meta`` holds."""
+    found: list[FileDiff] = []
+    diffs = meta.get("diffs") if isinstance(meta, dict) else None
+    for diff in diffs if isinstance(diffs, list) else []:
+        if isinstance(diff, dict):
+            path, old, new = diff.get("path"), diff.get("oldText"), diff.get("newText")
+            if isinstance(path, str) and isinstance(new, str) and isinstance(old, str | None):
+                found.append(FileDiff(path, old, new))
+    return found
+
+
+def text_content(text: str) -> ToolCallContent:
+    """A text as content, cut where a line of the wire would get too long."""
+    if len(text) > CONTENT_CHARS_MAX:
+        text = text[:CONTENT_CHARS_MAX] + "\n… (cut)"
+    return Content(content=TextContent(text=text))
+
+
+def result_content(
+    name: str, text: str, meta: JsonValue, *, is_error: bool
+) -> list[ToolCallContent]:
+    """What a finished call shows: its diffs, or its text, as code where it is that."""
+    if is_error:
+        return [text_content(text)]
+    diffs = meta_diffs(meta)
+    if diffs:
+        return diffs_content(diffs)
+    match name:
+        case "read":
+            return [text_content(_fenced(_read_text(meta, text)))]
+        case "bash" | "grep" | "glob":
+            return [text_content(_fenced(text))]
+        case _:
+            return [text_content(text)] if text else []
+
+
+def raw_output(text: str, meta: JsonValue, *, is_error: bool) -> JsonObject:
+    """A result for machines: what is small of ``meta``, and the start of the text."""
+    output: JsonObject = {}
+    if isinstance(meta, dict):
+        output = {key: value for key, value in meta.items() if key not in {"diffs", "lines"}}
+    output["text"] = text[:RAW_TEXT_CHARS_MAX]
+    if is_error:
+        output["isError"] = True
+    return output
+
+
+def _read_text(meta: JsonValue, text: str) -> str:
+    lines = meta.get("lines") if isinstance(meta, dict) else None
+    if not isinstance(lines, list):
+        return text
+    return "\n".join(str(line.get("text", "")) for line in lines if isinstance(line, dict))
+
+
+def _fenced(text: str) -> str:
+    ticks = max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1
+    fence = "`" * ticks
+    return f"{fence}\n{text.rstrip()}\n{fence}\n"
+
+
+def _object(text: str) -> JsonObject | None:
+    try:
+        value: JsonValue = json.loads(text) if text.strip() else {}
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

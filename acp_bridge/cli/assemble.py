@@ -1,0 +1,86 @@
+"""Puts the rooms together for one connection: the only place where they all meet."""
+
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from acp_bridge import __version__
+from acp_bridge.acp.agent_side import AgentFace
+from acp_bridge.acp.client_side import ClientCalls
+from acp_bridge.acp.converter import warm_up
+from acp_bridge.acp.hello import ClientTraits
+from acp_bridge.bridge.acp_agent import AcpAgent
+from acp_bridge.config import Settings
+from acp_bridge.errors import ConfigError
+from acp_bridge.harness.tools import builtin_tools
+from acp_bridge.models.choose import model_from_name
+from acp_bridge.ports import Model
+from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
+from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
+from acp_bridge.wire.messages import Notification, Request
+
+NO_DSH = (
+    "The dsh runtime is not in this version of acp-bridge: start it with `--runtime embedded`, "
+    "or leave the flag out."
+)
+
+
+async def serve(
+    stream: ByteStream,
+    settings: Settings,
+    *,
+    initial: bytes = b"",
+    traits: ClientTraits | None = None,
+    started: Callable[[Endpoint], None] = lambda _endpoint: None,
+) -> None:
+    """Serve ACP on a stream until it ends, then leave nothing running.
+
+    ``initial`` are bytes that were read before; ``traits`` what the client said in an
+    ``initialize`` that was answered before. ``started`` gets the endpoint, to stop it.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+    """
+    if settings.runtime != "embedded":
+        raise ConfigError(NO_DSH)
+    outside = Outside(
+        clock=lambda: time.time_ns() // 1_000_000,
+        new_id=lambda: str(uuid.uuid4()),
+        chance=random.random,
+        env=os.environ,
+    )
+    face: AgentFace | None = None
+
+    def admit(message: Request | Notification) -> Reply | object:
+        assert face is not None
+        return face.admit(message)
+
+    endpoint = Endpoint(stream, admit)  # type: ignore[arg-type]  # as AgentFace.admit says
+    async with EmbeddedRuntime(
+        home=settings.home,
+        choose_model=lambda: _model(settings.model, settings.record_model_requests),
+        tools=builtin_tools(),
+        outside=outside,
+    ) as runtime:
+        agent = AcpAgent(
+            runtime=runtime,
+            calls=ClientCalls(endpoint),
+            version=__version__,
+            traits=traits or ClientTraits(),
+        )
+        face = AgentFace(agent)
+        started(endpoint)
+        warm_up()
+        await endpoint.run(initial)
+
+
+def _model(name: str | None, record: Path | None) -> Model:
+    model = model_from_name(name)
+    if record is None:
+        return model
+    from acp_bridge.models.recording import RecordingModel
+
+    return RecordingModel(model, record)

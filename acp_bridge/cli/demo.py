@@ -1,0 +1,224 @@
+"""``acp-bridge demo``: a conversation over a real pipe, printed as an editor would show it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import anyio
+
+from acp_bridge.errors import BridgeError, MethodNotFoundError
+from acp_bridge.wire.endpoint import Endpoint, Reply
+
+if TYPE_CHECKING:
+    from anyio.abc import Process
+
+    from acp_bridge.vocabulary import JsonObject, JsonValue
+    from acp_bridge.wire.messages import Notification, Request
+
+PROMPTS = ("Show me what you can do.", "Go on: write something.", "And now a command.")
+TIMEOUT_S = 60.0
+"""The demo takes about two seconds; a machine that needs a minute has another problem."""
+
+_MARKS = {"pending": "○", "in_progress": "◐", "completed": "●", "failed": "✗"}
+
+
+class Screen:
+    """Prints updates as they come: text flows, everything else has a line of its own."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._colour = out.isatty()
+        self._message: str | None = None
+        self._titles: dict[str, str] = {}
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line, after ending the text before it."""
+        if self._message is not None:
+            self._out.write("\n")
+            self._message = None
+        self._out.write(self._styled(text, style) + "\n")
+        self._out.flush()
+
+    def show(self, update: JsonObject) -> None:
+        """Print one ``session/update``."""
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk":
+                self._text(update, "")
+            case "agent_thought_chunk":
+                self._text(update, "2;3")
+            case "tool_call":
+                call_id, title = str(update["toolCallId"]), str(update["title"])
+                self._titles[call_id] = title
+                self.line(f"  {_MARKS[str(update['status'])]} {title}", "36")
+            case "tool_call_update":
+                self._progress(update)
+            case "plan":
+                entries = update["entries"]
+                assert isinstance(entries, list)
+                for entry in entries:
+                    assert isinstance(entry, dict)
+                    mark = _MARKS[str(entry["status"])]
+                    self.line(f"    {mark} {entry['content']}", "33")
+            case "session_info_update":
+                self.line(f"  (title: {update.get('title')})", "2")
+            case "usage_update":
+                self.line(f"  (context: {update['used']} of {update['size']} tokens)", "2")
+            case _:
+                pass
+
+    def _text(self, update: JsonObject, style: str) -> None:
+        content = update["content"]
+        assert isinstance(content, dict)
+        message = str(update.get("messageId"))
+        text = str(content.get("text"))
+        if message != self._message:
+            if self._message is not None:
+                self._out.write("\n")
+            self._out.write("  ")
+            self._message = message
+        self._out.write(self._styled(text.replace("\n", "\n  "), style))
+        self._out.flush()
+
+    def _progress(self, update: JsonObject) -> None:
+        status = str(update["status"])
+        title = self._titles.get(str(update["toolCallId"]), "")
+        if status in {"completed", "failed"}:
+            self.line(f"  {_MARKS[status]} {title}", "32" if status == "completed" else "31")
+        content = update.get("content")
+        for part in content if isinstance(content, list) else []:
+            if isinstance(part, dict) and part.get("type") == "diff" and status != "completed":
+                self._diff(part)
+            elif isinstance(part, dict) and isinstance(part.get("content"), dict):
+                block = part["content"]
+                assert isinstance(block, dict)
+                for row in str(block.get("text", "")).strip().splitlines()[:12]:
+                    self.line(f"      {row}", "2")
+
+    def _diff(self, part: JsonObject) -> None:
+        import difflib
+
+        old = str(part.get("oldText") or "").splitlines()
+        new = str(part.get("newText") or "").splitlines()
+        for row in list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]:
+            style = {"+": "32", "-": "31"}.get(row[:1], "2")
+            self.line(f"      {row}", style)
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._colour and style else text
+
+
+class DemoClient:
+    """The client's side: prints updates, allows what is asked for."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def admit(self, message: Request | Notification) -> Reply | None:
+        """The endpoint's admission hook."""
+        params = message.params
+        assert isinstance(params, dict)
+        if message.method == "session/update":
+            update = params["update"]
+            assert isinstance(update, dict)
+            self._screen.show(update)
+            return None
+        if message.method == "session/request_permission":
+            return self._allow(params)
+        raise MethodNotFoundError(f"Method not found: {message.method}")
+
+    def _allow(self, params: JsonObject) -> Reply:
+        call, options = params["toolCall"], params["options"]
+        assert isinstance(call, dict)
+        assert isinstance(options, list)
+        names = [str(option["name"]) for option in options if isinstance(option, dict)]
+        self._screen.line(f"  ? May it? {call['title']}  [{' | '.join(names)}]", "35")
+        self._screen.line(f"    you: {names[0]}", "35")
+        first = options[0]
+        assert isinstance(first, dict)
+        chosen: JsonObject = {"outcome": "selected", "optionId": first["optionId"]}
+        return Reply({"outcome": chosen})
+
+
+class _ProcessStream:
+    """A child process's pipes as a `ByteStream`."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+
+    async def receive(self) -> bytes:
+        try:
+            return await self._stdout.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            return b""
+
+    async def send(self, data: bytes) -> None:
+        await self._stdin.send(data)
+
+    async def aclose(self) -> None:
+        await self._stdin.aclose()
+
+
+def run(*, keep: bool) -> int:
+    """Hold the conversation; the exit code."""
+    folder = Path(tempfile.mkdtemp(prefix="acp-bridge-demo-"))
+    screen = Screen(sys.stdout)
+    try:
+        (folder / "workspace").mkdir()
+        (folder / "workspace" / "hello.py").write_text('print("hello")\n', encoding="utf-8")
+        anyio.run(_converse, folder, screen)
+    except (BridgeError, TimeoutError, OSError) as error:
+        screen.line("")
+        sys.stderr.write(f"acp-bridge: the demo failed: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if keep:
+            screen.line(f"Kept in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    screen.line("That was a real conversation: the same bytes that an editor exchanges.")
+    screen.line("Next: put acp-bridge into your editor (README, Editors).")
+    return 0
+
+
+async def _converse(folder: Path, screen: Screen) -> None:
+    home = str(folder / "home")
+    command = [sys.executable, "-m", "acp_bridge", "--home", home, "--model", "demo"]
+    with anyio.fail_after(TIMEOUT_S):
+        process = await anyio.open_process(command, stderr=None)
+        async with process:
+            endpoint = Endpoint(_ProcessStream(process), DemoClient(screen).admit)
+            async with anyio.create_task_group() as group:
+                group.start_soon(endpoint.run)
+                await _ask_all(endpoint, str(folder / "workspace"), screen)
+                endpoint.stop("The demo is over.")
+            await process.wait()
+
+
+async def _ask_all(endpoint: Endpoint, cwd: str, screen: Screen) -> None:
+    hello = await _call(endpoint, "initialize", {"protocolVersion": 1})
+    info = hello["agentInfo"]
+    assert isinstance(info, dict)
+    screen.line(f"Connected to {info['title']} {info['version']}", "1")
+    session = await _call(endpoint, "session/new", {"cwd": cwd, "mcpServers": []})
+    for prompt in PROMPTS:
+        screen.line("")
+        screen.line(f"you: {prompt}", "1")
+        block: JsonObject = {"type": "text", "text": prompt}
+        params: JsonObject = {"sessionId": session["sessionId"], "prompt": [block]}
+        answer = await _call(endpoint, "session/prompt", params)
+        screen.line(f"  ({answer['stopReason']})", "2")
+    screen.line("")
+
+
+async def _call(endpoint: Endpoint, method: str, params: JsonObject) -> JsonObject:
+    result: JsonValue = await endpoint.request(method, params)
+    assert isinstance(result, dict)
+    return result

@@ -1,0 +1,96 @@
+"""What people type: ``acp-bridge`` serves an editor, its sub-commands serve people.
+
+A sub-command's module is imported when it is called; the parser is built from `config.SETTINGS`.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from acp_bridge import __version__
+from acp_bridge.config import SETTINGS
+
+_DESCRIPTION = """\
+Work with an agent harness from any editor that speaks ACP (Agent Client Protocol).
+
+Without a command it serves ACP on stdin and stdout: that is what an editor starts.
+To see it work without an editor or a key: acp-bridge demo
+"""
+
+_EPILOG = """\
+examples:
+  acp-bridge demo                          a whole conversation, printed; no key needed
+  acp-bridge --model demo                  serve an editor with the built-in demo model
+  acp-bridge --model scripted:answers.jsonl
+                                           serve with answers from a file, for tests
+  acp-bridge config                        what is in force, and where it comes from
+  acp-bridge --trace wire.jsonl            note both wire directions, for a bug report
+
+Every flag is also a variable (--model is ACP_BRIDGE_MODEL) and, but for --home and --log-stderr,
+a line of config.toml in the home folder (model = "demo"). Flags win, then variables, then the file.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code."""
+    options = vars(_parser().parse_args(arguments))
+    command = options.pop("command")
+    flags: dict[str, str | None] = {
+        setting.name: _as_text(options.get(setting.name)) for setting in SETTINGS
+    }
+    match command:
+        case "demo":
+            from acp_bridge.cli import demo
+
+            return demo.run(keep=options["keep"])
+        case "config":
+            from acp_bridge.cli import show_config
+
+            return show_config.run(flags)
+        case _:
+            from acp_bridge.cli import serve
+
+            return serve.run(flags)
+
+
+def _as_text(value: object) -> str | None:
+    if value is True:
+        return "true"
+    return value if isinstance(value, str) else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="acp-bridge",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"acp-bridge {__version__}")
+    _add_settings(parser, default=None)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    demo = commands.add_parser(
+        "demo",
+        help="hold a whole conversation with the agent and print it; no key needed",
+        description="Start acp-bridge as an editor would, talk to its demo model over a real "
+        "pipe in a throw-away folder, and print what an editor would show.",
+    )
+    demo.add_argument("--keep", action="store_true", help="keep the folder, to look at its files")
+    show = commands.add_parser(
+        "config",
+        help="print every setting in force and where it comes from",
+        description="Print every setting in force and where it comes from.",
+    )
+    _add_settings(show, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser, *, default: object) -> None:
+    for setting in SETTINGS:
+        flag = "--" + setting.name.replace("_", "-")
+        if setting.name == "log_stderr":
+            parser.add_argument(flag, action="store_true", default=default, help=setting.help)
+        elif setting.choices:
+            parser.add_argument(flag, choices=setting.choices, default=default, help=setting.help)
+        elif setting.name != "record_model_requests":
+            metavar = {"home": "DIR", "trace": "FILE"}.get(setting.name, "NAME")
+            parser.add_argument(flag, metavar=metavar, default=default, help=setting.help)

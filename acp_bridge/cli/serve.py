@@ -1,0 +1,155 @@
+"""``acp-bridge``: serve ACP on stdin and stdout. What an editor starts.
+
+``initialize`` is answered before the heavy rooms are imported: an editor sees the agent alive in
+a fraction of the time, and the imports happen while it thinks about what to ask next.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from acp_bridge.errors import BridgeError, InvalidParamsError
+from acp_bridge.wire.messages import Request, parse, result_frame
+from acp_bridge.wire.stdio import Stdio, claim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from acp_bridge.acp.hello import ClientTraits
+    from acp_bridge.config import Settings
+    from acp_bridge.wire.endpoint import ByteStream, Endpoint
+    from acp_bridge.wire.lifetime import Ending
+
+EXIT_USAGE = 2
+EXIT_FAILED = 1
+
+
+class Greeting(NamedTuple):
+    """The first line, if it was a good ``initialize``: our answer, and what is left to read."""
+
+    answer: bytes
+    traits: ClientTraits | None
+    rest: bytes
+
+
+def run(flags: Mapping[str, str | None]) -> int:
+    """Serve until the client is gone; the exit code."""
+    import os
+
+    try:
+        stdio = claim()
+        received = stdio.read_first_line()
+        greeting = greet(received)
+        if greeting.answer:
+            stdio.write_now(greeting.answer)
+    except OSError:
+        return 0  # whoever started us is gone already
+    except KeyboardInterrupt:
+        return 130
+    from acp_bridge.config import resolve
+
+    try:
+        settings, _ = resolve(flags, os.environ)
+        _start_log(settings)
+        return _serve(stdio, settings, received, greeting)
+    except BridgeError as error:
+        sys.stderr.write(f"acp-bridge: {error.details}\n")
+        return EXIT_USAGE
+    except OSError as error:
+        sys.stderr.write(f"acp-bridge: {error}. Choose another folder with --home.\n")
+        return EXIT_FAILED
+
+
+def greet(received: bytes) -> Greeting:
+    """Answer ``initialize`` if that is how the input starts; anything else is left to the endpoint.
+
+    Pure.
+    """
+    line, newline, rest = received.partition(b"\n")
+    message = parse(line) if newline else None
+    if isinstance(message, Request) and message.method == "initialize":
+        from acp_bridge import __version__
+        from acp_bridge.acp.hello import answer_initialize, client_traits
+
+        try:
+            result = answer_initialize(message.params, version=__version__)
+        except InvalidParamsError:
+            pass  # the endpoint answers with the error, as for every other request
+        else:
+            frame = result_frame(message.id, result)
+            return Greeting(frame, client_traits(message.params), rest)
+    return Greeting(b"", None, received)
+
+
+def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting) -> int:
+    import os
+
+    import anyio
+
+    from acp_bridge.cli.assemble import serve
+    from acp_bridge.wire.lifetime import end_of_life
+
+    exit_code = 0
+
+    async def main() -> None:
+        stream: ByteStream = stdio.stream()
+        if settings.trace is not None:
+            from acp_bridge.wire.trace import TracedStream
+
+            traced = TracedStream(stream, settings.trace, os.environ)
+            traced.note("in", received)
+            traced.note("out", greeting.answer)
+            stream = traced
+
+        async with anyio.create_task_group() as group:
+
+            def started(endpoint: Endpoint) -> None:
+                def on_end(ending: Ending) -> None:
+                    nonlocal exit_code
+                    exit_code = ending.exit_code
+                    endpoint.stop(ending.reason)
+
+                async def watch() -> None:
+                    await end_of_life(on_end, parent_pid=stdio.parent_pid)
+
+                group.start_soon(watch)
+
+            await serve(
+                stream,
+                settings,
+                initial=greeting.rest,
+                traits=greeting.traits,
+                started=started,
+            )
+            group.cancel_scope.cancel()
+
+    anyio.run(main)
+    return exit_code
+
+
+def _start_log(settings: Settings) -> None:
+    """Log names and ids to a rotating file, and to stderr only on request."""
+    import logging
+    from logging.handlers import RotatingFileHandler
+
+    folder = settings.home / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    handlers: list[logging.Handler] = [
+        RotatingFileHandler(
+            folder / "acp-bridge.log",
+            maxBytes=2_000_000,
+            backupCount=3,
+            encoding="utf-8",
+            delay=True,
+        )
+    ]
+    if settings.log_stderr:
+        handlers.append(logging.StreamHandler())
+    logging.basicConfig(
+        level=logging.INFO,
+        handlers=handlers,
+        format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s",
+    )
+    # A full disk must not turn a log line into noise on stderr.
+    logging.raiseExceptions = settings.log_stderr

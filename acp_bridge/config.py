@@ -1,0 +1,157 @@
+"""Settings, and where each value comes from: flag, environment, config file, default.
+
+Imports nothing heavy: the command line reads this before it answers anybody.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from acp_bridge.errors import ConfigError
+
+MODES: Final = ("ask",)
+"""Permission modes. ``ask``: reads in the workspace run, everything else asks."""
+
+RUNTIMES: Final = ("embedded", "dsh")
+
+
+class Settings(NamedTuple):
+    """What is in force. Paths are absolute; ``None`` means "not set"."""
+
+    home: Path
+    model: str | None = None
+    mode: str = "ask"
+    runtime: str = "embedded"
+    trace: Path | None = None
+    record_model_requests: Path | None = None
+    log_stderr: bool = False
+
+
+class Setting(NamedTuple):
+    """One setting: its names and what it means. ``in_file``: whether config.toml may set it."""
+
+    name: str
+    variable: str
+    help: str
+    in_file: bool = True
+    choices: tuple[str, ...] = ()
+
+
+SETTINGS: Final = (
+    Setting("home", "ACP_BRIDGE_HOME", "folder of sessions, settings and logs", in_file=False),
+    Setting("model", "ACP_BRIDGE_MODEL", "the model: demo, or scripted:FILE"),
+    Setting("mode", "ACP_BRIDGE_MODE", "when to ask for permission", choices=MODES),
+    Setting("runtime", "ACP_BRIDGE_RUNTIME", "what runs sessions", choices=RUNTIMES),
+    Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
+    Setting(
+        "record_model_requests",
+        "ACP_BRIDGE_RECORD_MODEL_REQUESTS",
+        "file for what the model is sent, one JSON line a call",
+        in_file=False,
+    ),
+    Setting("log_stderr", "ACP_BRIDGE_LOG_STDERR", "log to stderr too (1 or true)", in_file=False),
+)
+"""Every setting there is, in the order in which people are shown them."""
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+
+
+class Sourced(NamedTuple):
+    """A value as text, and where it comes from."""
+
+    value: str | None
+    source: str
+
+
+def resolve(
+    flags: Mapping[str, str | None], environment: Mapping[str, str]
+) -> tuple[Settings, dict[str, Sourced]]:
+    """The settings in force and the source of each.
+
+    Raises:
+        ConfigError: a value cannot be used; says which and from where.
+    """
+    home = _from_outside(SETTINGS[0], flags, environment) or Sourced(_default_home(), "default")
+    assert home.value is not None
+    file = Path(home.value).expanduser() / "config.toml"
+    stored = _read_file(file)
+    found = {"home": home}
+    for setting in SETTINGS[1:]:
+        sourced = _from_outside(setting, flags, environment)
+        if sourced is None and setting.name in stored:
+            sourced = Sourced(stored[setting.name], str(file))
+        found[setting.name] = sourced or Sourced(_DEFAULTS.get(setting.name), "default")
+        _check(setting, found[setting.name])
+    return _settings(found), found
+
+
+_DEFAULTS = {"mode": "ask", "runtime": "embedded", "log_stderr": "false"}
+
+
+def _from_outside(
+    setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]
+) -> Sourced | None:
+    flag = flags.get(setting.name)
+    if flag is not None:
+        return Sourced(flag, f"--{setting.name.replace('_', '-')}")
+    variable = environment.get(setting.variable)
+    if variable:
+        return Sourced(variable, setting.variable)
+    return None
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    if not file.exists():
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
+        raise ConfigError(f"{file} cannot be read as TOML: {fault}.") from fault
+    known = {setting.name for setting in SETTINGS if setting.in_file}
+    for name, value in table.items():
+        if name not in known:
+            raise ConfigError(
+                f"{file} sets {name!r}, which is no setting: use {', '.join(sorted(known))}."
+            )
+        if not isinstance(value, str):
+            raise ConfigError(f"{file} must set {name!r} to a string in quotes.")
+    return table
+
+
+def _check(setting: Setting, sourced: Sourced) -> None:
+    if setting.choices and sourced.value not in setting.choices:
+        choices = " or ".join(setting.choices)
+        raise ConfigError(
+            f"{setting.name} is {sourced.value!r} (from {sourced.source}): it must be {choices}."
+        )
+
+
+def _settings(found: Mapping[str, Sourced]) -> Settings:
+    def text(name: str) -> str | None:
+        return found[name].value
+
+    def path(name: str) -> Path | None:
+        value = text(name)
+        return None if value is None else Path(os.path.abspath(Path(value).expanduser()))  # noqa: PTH100  # no links resolved
+
+    home = path("home")
+    assert home is not None
+    return Settings(
+        home=home,
+        model=text("model"),
+        mode=text("mode") or "ask",
+        runtime=text("runtime") or "embedded",
+        trace=path("trace"),
+        record_model_requests=path("record_model_requests"),
+        log_stderr=(text("log_stderr") or "").lower() in _TRUE,
+    )
+
+
+def _default_home() -> str:
+    # Late: only needed when nobody names a home, and slow to import.
+    import platformdirs
+
+    return platformdirs.user_data_dir("acp-bridge", appauthor=False)

@@ -1,0 +1,266 @@
+"""The tool calls of one answer: asked for where they must be, run side by side, answered.
+
+Every call goes message, [asked, decided], ``tool/call``, result (sessions: "Writing"). Questions
+are put one at a time and in order; what needs no question runs meanwhile. The last result shares
+its batch with the step's end and the next step's start.
+"""
+
+import logging
+from collections.abc import Callable
+
+import anyio
+import attrs
+
+from acp_bridge.errors import BridgeError
+from acp_bridge.harness.approvals import Question, question_for
+from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.memory import GRANT_ROW
+from acp_bridge.harness.tools.arguments import (
+    check_arguments,
+    invalid_arguments,
+    parse_arguments,
+)
+from acp_bridge.ports import PermissionAsk, Tool, ToolContext, ToolResult
+from acp_bridge.vocabulary import (
+    Answer,
+    CallId,
+    Draft,
+    JsonObject,
+    JsonValue,
+    ToolOutput,
+    ToolPreview,
+)
+
+logger = logging.getLogger(__name__)
+
+ABORTED_OUTPUT_CHARS_MAX = 8_000
+"""How much of a cancelled command's output its result keeps: enough to see where it was."""
+
+_OUTCOMES = {
+    Answer.ALLOW_ONCE: "allowed-once",
+    Answer.ALLOW_ALWAYS: "allowed-once",
+    Answer.REJECT: "rejected",
+    Answer.CANCELLED: "cancelled",
+    Answer.UNAVAILABLE: "unavailable",
+}
+
+_REFUSALS = {
+    Answer.REJECT: "Error: the user rejected this call. It did not run.",
+    Answer.CANCELLED: "Error: the user dismissed the question. The call did not run.",
+    Answer.UNAVAILABLE: "Error: nobody could be asked for permission. The call did not run.",
+}
+
+
+@attrs.define(slots=True)
+class Planned:
+    """A call on its way. ``fault`` is a result known before running; ``seq`` its ``tool/call``."""
+
+    call_id: CallId
+    name: str
+    arguments_text: str
+    tool: Tool | None
+    arguments: JsonObject
+    question: Question | None = None
+    fault: ToolResult | None = None
+    ask_id: str | None = None
+    seq: int | None = None
+    output: list[str] = attrs.field(factory=list)
+
+
+class CallRunner:
+    """Runs one answer's calls. ``unanswered`` are those without a result, for whoever cancels."""
+
+    def __init__(self, desk: Desk, *, turn: int, step: int, calls: list[JsonObject]) -> None:
+        self._desk = desk
+        self._turn = turn
+        self._step = step
+        self._failure: BridgeError | None = None
+        self.step_ended = False
+        """Whether the step's end (and the next one's start) are in the log."""
+        self.unanswered: dict[CallId, Planned] = {}
+        for call in calls:
+            planned = self._plan(call)
+            self.unanswered[planned.call_id] = planned
+
+    async def run(self, message: Draft) -> None:
+        """Commit the answer's row and take every call to its result.
+
+        Raises:
+            StoreFailedError: the disk refused a row.
+        """
+        calls = list(self.unanswered.values())
+        rows = [self._ask_row(c) if c.question else self._call_row(c) for c in calls]
+        events = await self._desk.committer.commit([message, *rows])
+        for call, event in zip(calls, events[1:], strict=True):
+            if call.question is None:
+                call.seq = event.seq
+        async with anyio.create_task_group() as group:
+            for call in calls:
+                group.start_soon(self._guarded, call, group.cancel_scope.cancel)
+        if self._failure is not None:
+            raise self._failure
+
+    def abort_rows(self) -> list[Draft]:
+        """The rows that close every call which a cancel cut off."""
+        rows: list[Draft] = []
+        for call in self.unanswered.values():
+            if call.seq is None:
+                if call.ask_id is not None:
+                    rows.append(self._decided_row(call.ask_id, Answer.CANCELLED))
+                rows.append(self._call_row(call))
+                text, code = "Error: cancelled before it ran.", "ABORTED_BEFORE_DISPATCH"
+            else:
+                told = "".join(call.output)[-ABORTED_OUTPUT_CHARS_MAX:]
+                text, code = f"{told}\nError: cancelled while running.".lstrip("\n"), "ABORTED"
+            result = ToolResult(text, is_error=True, error_name="ToolAbortedError", error_code=code)
+            rows.append(self._result_row(call, result))
+        self.unanswered.clear()
+        return rows
+
+    async def _guarded(self, call: Planned, stop: Callable[[], None]) -> None:
+        try:
+            await self._take(call)
+        except BridgeError as failure:
+            self._failure = failure
+            stop()
+
+    async def _take(self, call: Planned) -> None:
+        if call.question is not None and not await self._allowed(call):
+            return
+        result = call.fault if call.fault is not None else await self._result(call)
+        await self._answer(call, result)
+
+    async def _allowed(self, call: Planned) -> bool:
+        """Ask, log the decision, and answer the call when it is refused."""
+        assert call.ask_id is not None
+        async with self._desk.asking:
+            question = self._question(call)  # an "always" given meanwhile covers it
+            answer = Answer.ALLOW_ONCE if question is None else await self._ask(call, question)
+            rows = [self._decided_row(call.ask_id, answer)]
+            if answer is Answer.ALLOW_ALWAYS and question is not None and question.grant:
+                rows.append(Draft(GRANT_ROW, {"grant": question.grant}, ignorable=True))
+            rows.append(self._call_row(call))
+            events = await self._desk.committer.commit(rows)
+            call.seq = events[-1].seq
+            call.ask_id = None
+        if answer in {Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS}:
+            return True
+        refusal = ToolResult(
+            _REFUSALS[answer],
+            is_error=True,
+            error_name="ToolRejectedError",
+            error_code="REJECTED",
+        )
+        await self._answer(call, refusal)
+        return False
+
+    async def _ask(self, call: Planned, question: Question) -> Answer:
+        assert call.tool is not None
+        diffs = await call.tool.preview(call.arguments, self._context(call))
+        if diffs:
+            self._desk.committer.emit(ToolPreview(call.call_id, diffs))
+        ask = PermissionAsk(call.call_id, call.name, question.reason, question.always_label)
+        return await self._desk.client.ask_permission(ask)
+
+    async def _result(self, call: Planned) -> ToolResult:
+        assert call.tool is not None
+        try:
+            return await call.tool.run(call.arguments, self._context(call))
+        except Exception:
+            logger.exception("session %s: tool %s failed", self._desk.session_id, call.name)
+            text = f"Error: the tool {call.name} failed in an unexpected way; see the log."
+            return ToolResult(text, is_error=True, error_name="ToolError", error_code="INTERNAL")
+
+    async def _answer(self, call: Planned, result: ToolResult) -> None:
+        rows = [Draft(kind, data) for kind, data in result.rows]
+        rows.append(self._result_row(call, result))
+        del self.unanswered[call.call_id]
+        if not self.unanswered:
+            rows.append(Draft("step/end", {"turn": self._turn, "step": self._step}))
+            rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
+        try:
+            await self._desk.committer.commit(rows)
+        except BaseException:
+            self.unanswered[call.call_id] = call
+            raise
+        self.step_ended = not self.unanswered
+
+    def _plan(self, call: JsonObject) -> Planned:
+        name, text = str(call["name"]), str(call["arguments"])
+        tool = self._desk.tools.get(name)
+        arguments = parse_arguments(text)
+        planned = Planned(
+            call_id=CallId(str(call["id"])),
+            name=name,
+            arguments_text=text,
+            tool=tool,
+            arguments=arguments if isinstance(arguments, dict) else {},
+        )
+        if tool is None:
+            planned.fault = ToolResult(
+                f'Error: unknown tool "{name}"',
+                is_error=True,
+                error_name="ToolNotFoundError",
+                error_code="UNKNOWN_TOOL",
+            )
+        elif isinstance(arguments, str):
+            planned.fault = invalid_arguments(arguments)
+        else:
+            planned.fault = check_arguments(tool.parameters, arguments)
+        if planned.fault is None:
+            planned.question = self._question(planned)
+            planned.ask_id = self._desk.world.new_id() if planned.question else None
+        return planned
+
+    def _question(self, call: Planned) -> Question | None:
+        assert call.tool is not None
+        access = call.tool.access(call.arguments, self._desk.cwd)
+        grants = self._desk.memory.grants
+        return question_for(access, workspace=self._desk.cwd.resolve(), grants=grants)
+
+    def _context(self, call: Planned) -> ToolContext:
+        def emit(text: str) -> None:
+            call.output.append(text)
+            self._desk.committer.emit(ToolOutput(call.call_id, text))
+
+        world = self._desk.world
+        return ToolContext(self._desk.cwd, self._desk.files, emit, world.spill_dir, world.env)
+
+    def _ask_row(self, call: Planned) -> Draft:
+        assert call.question is not None
+        data: JsonObject = {"id": call.ask_id, "toolName": call.name, "callId": call.call_id}
+        return Draft("approval/asked", {**data, "reason": call.question.reason})
+
+    def _decided_row(self, ask_id: str, answer: Answer) -> Draft:
+        return Draft("approval/decided", {"id": ask_id, "outcome": _OUTCOMES[answer]})
+
+    def _call_row(self, call: Planned) -> Draft:
+        data: JsonObject = {
+            "turn": self._turn,
+            "step": self._step,
+            "callId": call.call_id,
+            "name": call.name,
+            "arguments": call.arguments_text,
+        }
+        return Draft("tool/call", data)
+
+    def _result_row(self, call: Planned, result: ToolResult) -> Draft:
+        content: list[JsonValue] = [{"type": "text", "text": result.text}]
+        data: JsonObject = {
+            "turn": self._turn,
+            "step": self._step,
+            "message": {
+                "role": "tool",
+                "source": {"kind": "tool", "callId": call.call_id},
+                "toolCallId": call.call_id,
+                "content": content,
+                "isError": result.is_error,
+                "id": self._desk.world.new_id(),
+            },
+        }
+        if result.is_error and result.error_name is not None:
+            data["error"] = {"name": result.error_name, "code": result.error_code}
+        if result.meta is not None:
+            data["meta"] = result.meta
+        sources = None if call.seq is None else (call.seq,)
+        return Draft("tool/result", data, surface_op="append", source_event_seqs=sources)

@@ -1,0 +1,53 @@
+"""What a turn works with: one session's log, memory, model, tools, client, and the outer world."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import attrs
+
+from acp_bridge.harness.committer import Committer
+from acp_bridge.harness.memory import SessionMemory
+from acp_bridge.ports import Client, Model, Tool, ToolFiles
+from acp_bridge.vocabulary import SessionId
+
+
+@attrs.frozen(slots=True)
+class World:
+    """Time, chance and places outside a session.
+
+    ``clock`` gives milliseconds since the epoch, ``new_id`` a fresh id, ``chance`` a float in
+    [0, 1). ``spill_dir`` takes tool output too large for a log; ``env`` is what commands see.
+    ``keep_attachment`` and ``find_attachment`` store and fetch image bytes by ``sha256:<hex>``;
+    both block.
+    """
+
+    clock: Callable[[], int]
+    new_id: Callable[[], str]
+    chance: Callable[[], float]
+    keep_attachment: Callable[[str, bytes], None]
+    find_attachment: Callable[[str], bytes | None]
+    spill_dir: Path
+    env: Mapping[str, str]
+
+
+@attrs.define(slots=True)
+class Desk:
+    """One session's parts. ``asking`` lets one permission request be open at a time.
+
+    ``abort`` is why a cancel came: the user's, or the end of the process (``disposed``).
+    """
+
+    session_id: SessionId
+    cwd: Path
+    committer: Committer
+    memory: SessionMemory
+    model: Model
+    tools: Mapping[str, Tool]
+    client: Client
+    files: ToolFiles
+    world: World
+    place: str
+    asking: anyio.Lock = attrs.field(factory=anyio.Lock)
+    abort: Literal["user", "disposed"] = "user"

@@ -1,0 +1,94 @@
+"""What a session remembers of its own log: a fold that the loop asks instead of re-reading rows.
+
+Rows before the inherited cut belong to another session: they shape the model's view, but grants,
+place and position count from the cut on (``session/end-seed {inherited: true}``).
+"""
+
+from collections.abc import Iterable
+
+from acp_bridge.vocabulary import Event, JsonObject, JsonValue
+
+PLACE_ROW = "plugin:acp-bridge/place"
+GRANT_ROW = "plugin:acp-bridge/grant"
+SCRIPTED = "scripted"
+
+
+class SessionMemory:
+    """The fold. Attributes are read by the loop, written by `apply` alone."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.request_header: JsonObject | None = None
+        """The last ``request/header`` row's header."""
+        self.request_context: JsonObject | None = None
+        self.title: str | None = None
+        self.place: str | None = None
+        """The asker's place that the log records, None if it records none."""
+        self.position = 0
+        """Model calls under a scripted request header in the session's own range."""
+        self.grants: set[str] = set()
+        self.sets_up = False
+        """Whether the birth rows (preset, sandbox, policy) are written."""
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        """Fold one event."""
+        fold = _FOLDS.get(event.type)
+        if fold is not None and isinstance(event.data, dict):
+            fold(self, event.data)
+
+
+def _header(memory: SessionMemory, data: JsonObject) -> None:
+    header = data.get("header")
+    if isinstance(header, dict):
+        memory.request_header = header
+
+
+def _context(memory: SessionMemory, data: JsonObject) -> None:
+    memory.request_context = data
+
+
+def _title(memory: SessionMemory, data: JsonObject) -> None:
+    title = data.get("title")
+    memory.title = title if isinstance(title, str) else None
+
+
+def _answered(memory: SessionMemory, _data: JsonObject) -> None:
+    config = (memory.request_header or {}).get("config")
+    if isinstance(config, dict) and config.get("provider") == SCRIPTED:
+        memory.position += 1
+
+
+def _place(memory: SessionMemory, data: JsonObject) -> None:
+    place = data.get("place")
+    memory.place = place if isinstance(place, str) else None
+
+
+def _grant(memory: SessionMemory, data: JsonObject) -> None:
+    grant: JsonValue = data.get("grant")
+    if isinstance(grant, str):
+        memory.grants.add(grant)
+
+
+def _seed_end(memory: SessionMemory, data: JsonObject) -> None:
+    if data.get("inherited") is True:
+        memory.place = None
+        memory.position = 0
+        memory.grants.clear()
+
+
+def _birth(memory: SessionMemory, _data: JsonObject) -> None:
+    memory.sets_up = True
+
+
+_FOLDS = {
+    "request/header": _header,
+    "request/context": _context,
+    "session/title": _title,
+    "assistant/message": _answered,
+    "assistant/attempt": _answered,
+    "session/end-seed": _seed_end,
+    "permission/preset": _birth,
+    PLACE_ROW: _place,
+    GRANT_ROW: _grant,
+}

@@ -1,0 +1,227 @@
+"""One turn: admission, steps of answer and tool calls, and an end in every case.
+
+The order of rows is the real runtime's (dsh-events section 1, dsh section 3). A text turn takes
+two durable batches, admission and end; a tool step adds one for message and calls and one for
+results.
+"""
+
+import logging
+
+import anyio
+
+from acp_bridge.errors import BridgeError, StoreFailedError
+from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json, tool_list
+from acp_bridge.harness.calls import CallRunner
+from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.instructions import system_prompt
+from acp_bridge.harness.memory import PLACE_ROW, SCRIPTED
+from acp_bridge.ports import FailureChunk
+from acp_bridge.vocabulary import Draft, JsonObject, JsonValue, TurnEnd
+
+logger = logging.getLogger(__name__)
+
+STEPS_MAX = 200
+"""Model requests in one turn. A model that needs more is going round in circles at a cost."""
+
+STEP_LIMIT = "STEP_LIMIT"
+"""The log's code for a turn that this limit ended; the projector says it in text."""
+
+_REFUSAL: JsonObject = {"message": "The model refused to answer.", "code": "REFUSAL"}
+_FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
+
+
+class Turn:
+    """One turn over one user message.
+
+    ``pending`` says that the message already waits in the log's inbox (another harness left it).
+    """
+
+    def __init__(self, desk: Desk, message: JsonObject, *, title: str, pending: bool) -> None:
+        self._desk = desk
+        self._message = message
+        self._title = title
+        self._pending = pending
+        self._number = desk.committer.writer.state.last_turn + 1
+        self._step: int | None = None
+        self._taker: AnswerTaker | None = None
+        self._calls: CallRunner | None = None
+
+    async def run(self) -> TurnEnd:
+        """Run to the end; a cancellation closes the turn in the log and goes on up."""
+        try:
+            await self._admit()
+            return await self._steps()
+        except anyio.get_cancelled_exc_class():
+            reason: JsonObject = {"kind": "aborted", "reason": {"kind": self._desk.abort}}
+            await self._close_cut_turn(reason)
+            raise
+        except BridgeError as failure:
+            return await self._fail(failure.details, "STORE")
+        except Exception:
+            logger.exception("session %s: turn %d failed", self._desk.session_id, self._number)
+            return await self._fail(_FAULT, "INTERNAL")
+
+    async def _admit(self) -> None:
+        """One batch: birth rows if they are missing, inbox, turn and step start, the request."""
+        desk, turn = self._desk, self._number
+        rows = self._birth_rows()
+        waiting = len(desk.committer.writer.state.inbox["next-turn"])
+        if not self._pending:
+            rows.append(_splice(start=waiting, inserted=[self._message]))
+        rows += [
+            Draft("turn/start", {"turn": turn}),
+            _splice(start=0 if self._pending else waiting, removed=1),
+            Draft("step/start", {"turn": turn, "step": 1}),
+            *self._system_rows(),
+            Draft("user/message", self._message, surface_op="append"),
+        ]
+        # Nothing else appends to this log before its turn runs, so places are known here.
+        message_seq = len(desk.committer.told) + len(rows) - 1
+        rows += self._request_rows()
+        if desk.memory.title is None and self._title:
+            source: JsonObject = {"kind": "fallback"}
+            seqs: list[JsonValue] = [message_seq]
+            title: JsonObject = {"title": self._title, "messageSeqs": seqs, "source": source}
+            rows.append(Draft("session/title", title))
+        await desk.committer.commit(rows)
+        self._step = 1
+
+    def _birth_rows(self) -> list[Draft]:
+        memory = self._desk.memory
+        rows: list[Draft] = []
+        if not memory.sets_up:
+            rows += [
+                Draft("permission/preset", {"preset": "read-only"}),
+                Draft("sandbox/mode", {"mode": "read-only"}),
+                Draft("approval/policy", {"policy": "ask"}),
+            ]
+        if self._desk.model.provider == SCRIPTED and memory.place != self._desk.place:
+            rows.append(Draft(PLACE_ROW, {"place": self._desk.place}, ignorable=True))
+        return rows
+
+    def _system_rows(self) -> list[Draft]:
+        """The system message: first of the surface, replaced in place when its text changed."""
+        desk = self._desk
+        surface = desk.committer.writer.state.surface
+        text = system_prompt(desk.cwd)
+        message: JsonObject = {
+            "role": "system",
+            "content": [{"type": "text", "text": text}],
+            "source": {"kind": "system-prompt"},
+            "id": desk.world.new_id(),
+        }
+        data: JsonObject = {"turn": self._number, "step": 1, "message": message}
+        if not surface:
+            return [Draft("system/message", data, surface_op="append")]
+        head = desk.committer.told[surface[0]]
+        if head.type != "system/message":
+            # Appending one now would make the log unreadable (dsh section 3, "Trap").
+            return []
+        assert isinstance(head.data, dict)
+        old = head.data["message"]
+        if isinstance(old, dict) and old.get("content") == message["content"]:
+            return []
+        place = (head.seq, head.seq)
+        return [Draft("system/message", data, surface_op=place, source_event_seqs=(head.seq,))]
+
+    def _request_rows(self) -> list[Draft]:
+        """``request/header`` and ``request/context`` where they differ from the last ones."""
+        desk = self._desk
+        tools: list[JsonValue] = list(tool_list(desk))
+        config: JsonObject = {"provider": desk.model.provider, "model": desk.model.name}
+        header: JsonObject = {"config": config, "tools": tools}
+        rows: list[Draft] = []
+        if header != desk.memory.request_header:
+            reason = "initial" if desk.memory.request_header is None else "change"
+            rows.append(Draft("request/header", {"header": header, "reason": reason}))
+        context: JsonObject = {**config, "contextWindow": desk.model.context_window}
+        if context != desk.memory.request_context:
+            rows.append(Draft("request/context", context))
+        return rows
+
+    async def _steps(self) -> TurnEnd:
+        while True:
+            assert self._step is not None
+            taker = AnswerTaker(self._desk, turn=self._number, step=self._step)
+            self._taker = taker
+            answer = await taker.take(system_prompt(self._desk.cwd))
+            if isinstance(answer, FailureChunk):
+                return await self._fail(answer.message, answer.code, failure_json(answer))
+            calls = answer.recorder.calls() if answer.reason != "max_tokens" else []
+            if not calls or answer.reason == "refusal":
+                return await self._finish(taker, answer)
+            message = taker.message_row(answer.recorder, with_calls=True, cut=False)
+            self._calls = CallRunner(self._desk, turn=self._number, step=self._step, calls=calls)
+            taker.open_recorder = None
+            await self._calls.run(message)
+            self._step += 1
+            self._calls = None
+            if self._step > STEPS_MAX:
+                self._taker = None
+                await self._fail(f"Stopped after {STEPS_MAX} steps. Say so to go on.", STEP_LIMIT)
+                return TurnEnd("step-limit")
+
+    async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd:
+        """Last message and the turn's end, in one batch."""
+        match answer.reason:
+            case "max_tokens":
+                reason: JsonObject = {"kind": "max-tokens"}
+                end = TurnEnd("max-tokens")
+            case "refusal":
+                reason = {"kind": "error", "error": _REFUSAL}
+                end = TurnEnd("refusal", str(_REFUSAL["message"]), "REFUSAL")
+            case _:
+                reason = {"kind": "completed"}
+                end = TurnEnd("completed")
+        message = taker.message_row(answer.recorder, with_calls=False, cut=False)
+        taker.open_recorder = None
+        await self._desk.committer.commit([message, *self._end_rows(reason)])
+        return end
+
+    async def _fail(self, details: str, code: str, error: JsonObject | None = None) -> TurnEnd:
+        shown: JsonObject = error or {"message": details, "code": code}
+        await self._close_cut_turn({"kind": "error", "error": shown})
+        return TurnEnd("error", details, code)
+
+    async def _close_cut_turn(self, reason: JsonObject) -> None:
+        """Close what is open in the log: a half answer, calls, the step, the turn."""
+        if self._step is None:
+            return
+        rows: list[Draft] = []
+        recorder = self._taker.open_recorder if self._taker is not None else None
+        if recorder is not None and self._taker is not None:
+            said = bool(recorder.content(with_calls=False))
+            rows.append(
+                self._taker.message_row(recorder, with_calls=False, cut=True)
+                if said
+                else self._taker.attempt_row(recorder)
+            )
+        if self._calls is not None:
+            if self._calls.step_ended:
+                self._step += 1
+            else:
+                rows += self._calls.abort_rows()
+        try:
+            await self._desk.committer.commit([*rows, *self._end_rows(reason)])
+        except StoreFailedError as failure:
+            # The next turn, or the next opening, closes it; what was told is safe.
+            logger.error(  # noqa: TRY400  # the sentence says it all
+                "session %s: turn %d could not be closed: %s",
+                self._desk.session_id,
+                self._number,
+                failure.details,
+            )
+
+    def _end_rows(self, reason: JsonObject) -> list[Draft]:
+        return [
+            Draft("step/end", {"turn": self._number, "step": self._step}),
+            Draft("turn/end", {"turn": self._number, "reason": reason}),
+        ]
+
+
+def _splice(*, start: int, removed: int = 0, inserted: list[JsonValue] | None = None) -> Draft:
+    data: JsonObject = {"target": "next-turn", "start": start}
+    if removed:
+        data["removedCount"] = removed
+    data["inserted"] = inserted or []
+    return Draft("agent/inbox/spliced", data)

@@ -1,0 +1,37 @@
+"""Writes down what a model is sent, one JSON line a call: to pin it in tests, or to look at it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+from acp_bridge.ports import Chunk, Model, ModelRequest
+
+
+class RecordingModel:
+    """A `ports.Model` around another one. The file holds prompts: it is for tests and debugging."""
+
+    def __init__(self, model: Model, file: Path) -> None:
+        self._model = model
+        self._file = file
+        self.provider = model.provider
+        self.name = model.name
+        self.context_window = model.context_window
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Note the request, then answer as the other model does."""
+        line = json.dumps(
+            {
+                "agent": request.agent,
+                "position": request.position,
+                "system": request.system,
+                "tools": list(request.tools),
+                "messages": list(request.messages),
+            },
+            ensure_ascii=False,
+        )
+        with self._file.open("a", encoding="utf-8") as file:  # a short line
+            file.write(line + "\n")
+        async with aclosing(self._model.stream(request)) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
+                yield chunk

@@ -1,0 +1,235 @@
+"""The embedded runtime: the Python harness in this process, behind the `Runtime` port."""
+
+import base64
+import binascii
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import attrs
+
+from acp_bridge.errors import InvalidParamsError
+from acp_bridge.harness.committer import Committer
+from acp_bridge.harness.desk import Desk, World
+from acp_bridge.harness.files import SessionFiles
+from acp_bridge.harness.memory import SCRIPTED, SessionMemory
+from acp_bridge.harness.session import HarnessSession
+from acp_bridge.ports import Client, Model, SessionPage, Tool
+from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.store import SessionStore
+from acp_bridge.sessions.writer import LogWriter
+from acp_bridge.vocabulary import SessionId, SessionSummary
+
+PAGE_SIZE = 100
+"""Sessions on one page of a list: several clients read only the first one."""
+
+
+@attrs.frozen(slots=True)
+class Outside:
+    """What the runtime takes from the outside: see `harness.desk.World` for the shapes."""
+
+    clock: Callable[[], int]
+    new_id: Callable[[], str]
+    chance: Callable[[], float]
+    env: Mapping[str, str]
+
+
+class EmbeddedRuntime:
+    """Implements `ports.Runtime`. An async context manager: sessions live inside it.
+
+    ``choose_model`` is called for each new or opened session and raises what `ports.Runtime`
+    says. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        choose_model: Callable[[], Model],
+        tools: tuple[Tool, ...],
+        outside: Outside,
+    ) -> None:
+        self._store = SessionStore(home / "sessions", clock=outside.clock)
+        self._choose_model = choose_model
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+        self._outside = outside
+        attachments = AttachmentStore(home / "attachments")
+        self._world = World(
+            clock=outside.clock,
+            new_id=outside.new_id,
+            chance=outside.chance,
+            keep_attachment=attachments.keep,
+            find_attachment=attachments.find,
+            spill_dir=home / "spill",
+            env=outside.env,
+        )
+        self._open: dict[SessionId, HarnessSession] = {}
+        self._opening: dict[SessionId, anyio.Event] = {}
+        self._places = 0
+        self._group: anyio.abc.TaskGroup | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._stack.enter_async_context(anyio.create_task_group())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.close()
+        return await self._stack.__aexit__(kind, fault, traceback)
+
+    def check_model(self) -> None:
+        """Look again whether there is a model to talk to."""
+        self._choose_model()
+
+    async def new_session(self, cwd: Path, client: Client) -> HarnessSession:
+        """A session with an empty log; nothing is stored before its first prompt."""
+        model = self._choose_model()
+        session_id = SessionId(self._outside.new_id())
+        header = Header(
+            session_id=session_id,
+            created_at_ms=self._outside.clock(),
+            cwd=str(cwd),
+        )
+        return self._start(self._store.create(header), model, client)
+
+    async def open_session(
+        self, session_id: SessionId, cwd: Path, client: Client
+    ) -> HarnessSession:
+        """A stored session, opened for writing; one that is open already is given again."""
+        while (opening := self._opening.get(session_id)) is not None:
+            await opening.wait()
+        live = self._open.get(session_id)
+        if live is not None and live.closing:
+            await live.close()
+            live = self._open.get(session_id)
+        if live is None:
+            self._opening[session_id] = anyio.Event()
+            try:
+                live = await self._open_stored(session_id, cwd, client)
+            finally:
+                self._opening.pop(session_id).set()
+        _check_cwd(live.cwd, cwd)
+        return live
+
+    async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
+        """Roots and forks, newest activity first, never a subagent's session."""
+        after = None if page_token is None else _order_from_token(page_token)
+        listing = await anyio.to_thread.run_sync(self._store.list)
+        wanted = sorted(
+            (
+                summary
+                for summary in listing.sessions
+                if summary.origin is None
+                and summary.cwd is not None
+                and (cwd is None or _normal(summary.cwd) == _normal(cwd))
+            ),
+            key=_order,
+        )
+        if after is not None:
+            wanted = [summary for summary in wanted if _order(summary) > after]
+        page, rest = wanted[:PAGE_SIZE], wanted[PAGE_SIZE:]
+        token = _token_from_order(_order(page[-1])) if rest else None
+        return SessionPage(page, listing.bad, token)
+
+    async def close(self) -> None:
+        """Close every session."""
+        async with anyio.create_task_group() as group:
+            for session in list(self._open.values()):
+                group.start_soon(session.close)
+
+    async def _open_stored(
+        self, session_id: SessionId, cwd: Path, client: Client
+    ) -> HarnessSession:
+        model = self._choose_model()
+        stored = (await anyio.to_thread.run_sync(self._store.read, session_id)).header
+        if stored.origin == "subagent":
+            raise InvalidParamsError(
+                f"Session {session_id} belongs to a subagent: its parent reopens it.",
+                field="sessionId",
+            )
+        if stored.cwd is not None:
+            _check_cwd(Path(stored.cwd), cwd)
+        writer = await anyio.to_thread.run_sync(self._store.open, session_id)
+        return self._start(writer, model, client)
+
+    def _start(self, writer: LogWriter, model: Model, client: Client) -> HarnessSession:
+        assert self._group is not None, "use the runtime as a context manager"
+        memory = SessionMemory(writer.events)
+        place = memory.place if model.provider == SCRIPTED else None
+        if place is None:
+            self._places += 1
+            place = str(self._places)
+        else:
+            self._places = max(self._places, int(place.partition("/")[0]))
+        header = writer.header
+        assert header.cwd is not None
+        desk = Desk(
+            session_id=SessionId(header.session_id),
+            cwd=Path(header.cwd),
+            committer=Committer(writer),
+            memory=memory,
+            model=model,
+            tools=self._tools,
+            client=client,
+            files=SessionFiles(client),
+            world=self._world,
+            place=place,
+        )
+        session = HarnessSession(desk)
+        self._open[session.session_id] = session
+        self._group.start_soon(self._serve, session)
+        return session
+
+    async def _serve(self, session: HarnessSession) -> None:
+        try:
+            await session.serve()
+        finally:
+            self._open.pop(session.session_id, None)
+
+
+def _check_cwd(recorded: Path, given: Path) -> None:
+    if _normal(recorded) != _normal(given):
+        raise InvalidParamsError(
+            f"The session was made in {recorded}, not in {given}: open it with its own folder.",
+            field="cwd",
+        )
+
+
+def _normal(path: Path) -> str:
+    return os.path.realpath(path)
+
+
+_Order = tuple[int, str]
+
+
+def _order(summary: SessionSummary) -> _Order:
+    return (-summary.updated_at_ms, summary.session_id)
+
+
+def _token_from_order(order: _Order) -> str:
+    return base64.urlsafe_b64encode(f"{order[0]} {order[1]}".encode()).decode()
+
+
+def _order_from_token(token: str) -> _Order:
+    try:
+        time_text, _, session_id = base64.urlsafe_b64decode(token).decode().partition(" ")
+        if session_id:
+            return (int(time_text), session_id)
+    except (ValueError, binascii.Error):
+        pass
+    raise InvalidParamsError(
+        "The cursor is not one that session/list gave: ask again without it.", field="cursor"
+    )
