@@ -59,7 +59,9 @@ _FILE: Final = obj(
         "attachment": obj({"attachmentId": nestr, "name": text, "bytes": natural}),
     }
 )
-_USER_CONTENT: Final = array(tagged("type", {"text": _TEXT, "image": _IMAGE, "file": _FILE}))
+# What a user attached keeps its ACP form beside the text; dsh 0.2.1rc2 takes that and ignores it.
+_USER_TEXT: Final = obj({"type": one_of("text"), "text": text}, {"_meta": any_object})
+_USER_CONTENT: Final = array(tagged("type", {"text": _USER_TEXT, "image": _IMAGE, "file": _FILE}))
 _TOOL_CONTENT: Final = array(tagged("type", {"text": _TEXT, "image": _IMAGE}))
 _ASSISTANT_BLOCK: Final = tagged(
     "type",
@@ -302,6 +304,10 @@ _SHAPES: Final[dict[str, Shape]] = {
         }
     ),
 }
+
+
+SHAPED_TYPES: Final = frozenset(_SHAPES)
+"""The types that are written here."""
 
 
 def check_draft(draft: Draft) -> None:
