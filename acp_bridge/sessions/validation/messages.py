@@ -137,7 +137,7 @@ def developer_message(state: State, event: Event, data: JsonObject) -> None:
     for block in content_of(message):
         assert isinstance(block, dict)
         name, kind = block.get("toolName"), block.get("type")
-        if kind not in {"tool-addition", "tool-removal"} or not nonempty(name) or "tool" in block:
+        if kind not in ("tool-addition", "tool-removal") or not nonempty(name) or "tool" in block:
             refuse(event.seq, "developer/message with a malformed tool change")
         if kind == "tool-addition":
             added.append(name)
