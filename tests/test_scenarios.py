@@ -26,17 +26,22 @@ SCENARIOS = [
 
 
 @pytest.mark.anyio
-async def test_prompt_and_tools_are_pinned_once(acp_snapshot: Snapshot, tmp_path: Path) -> None:
+async def test_what_scenarios_share_is_pinned_once(acp_snapshot: Snapshot, tmp_path: Path) -> None:
     # First in this file: an update run must write these before the scenarios refer to them.
     outcome = await played(SNAPSHOTS / "text-turn", tmp_path)
     request = model_requests(outcome)[0]
+    hello = next(line for line in outcome.lines if line.method == "initialize" and not line.params)
+    shared = {
+        "system": request["system"],
+        "tools": request["tools"],
+        "initialize": hello.message["result"],
+    }
     normaliser = Normaliser(outcome, stored_logs(outcome.place.home), Shared({}))
     acp_snapshot.snapshot_dir = SNAPSHOTS
     acp_snapshot.assert_match_dir(
         {
-            f"{name}.json": json.dumps(normaliser.value(request[name]), indent=2, sort_keys=True)
-            + "\n"
-            for name in ("system", "tools")
+            f"{name}.json": json.dumps(normaliser.value(value), indent=2, sort_keys=True) + "\n"
+            for name, value in shared.items()
         },
         "_shared",
     )

@@ -7,6 +7,7 @@ one JSON object a line with sorted keys. A value that is pinned under `_shared/`
 ``{"$shared": name}``.
 """
 
+import hashlib
 import io
 import json
 import re
@@ -33,6 +34,12 @@ RANDOM_ID = re.compile(
 
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 """An RFC 3339 time; anything else under a time's name is shown as it is."""
+
+
+TEXT_CHARS_MAX = 2000
+"""Longer texts show both ends, length and hash: as exact, and readable in a review."""
+
+TEXT_CHARS_SHOWN = 300
 
 
 @attrs.frozen(slots=True)
@@ -80,7 +87,8 @@ class Normaliser:
         ids: dict[str, str] = {}
         lines: list[tuple[str, int]] = []
         for value in values:
-            text = json.dumps(self._value(value, "", ids), sort_keys=True, ensure_ascii=False)
+            shown = _shortened(self._value(value, "", ids))
+            text = json.dumps(shown, sort_keys=True, ensure_ascii=False)
             if lines and lines[-1][0] == text:
                 lines[-1] = (text, lines[-1][1] + 1)
             else:
@@ -105,7 +113,7 @@ class Normaliser:
         elif isinstance(value, list):
             made = [self._value(item, "", ids) for item in value]
         elif isinstance(value, dict):
-            made = {name: self._value(item, name, ids) for name, item in value.items()}
+            made = {name: self._value(item, name, ids) for name, item in _placed(value).items()}
         name = self._shared.name_of(made)
         return made if name is None else {"$shared": name}
 
@@ -117,6 +125,20 @@ class Normaliser:
             return ids.setdefault(match[0], f"{{{{id {len(ids) + 1}}}}}")
 
         return RANDOM_ID.sub(label, text)
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _shortened(item) for name, item in value.items()}
+    if not isinstance(value, str) or len(value) <= TEXT_CHARS_MAX:
+        return value
+    digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+    return (
+        f"{value[:TEXT_CHARS_SHOWN]}{{{{… {len(value)} characters in all, sha256 {digest} …}}}}"
+        f"{value[-TEXT_CHARS_SHOWN:]}"
+    )
 
 
 def expected_files(outcome: Outcome, shared: Shared) -> Files:
@@ -270,6 +292,14 @@ def _id(log: list[JsonObject]) -> str:
 
 def _file_name(label: str) -> str:
     return label.removeprefix("session-").replace("/", "-") + ".jsonl"
+
+
+def _placed(value: JsonObject) -> JsonObject:
+    """A stored resource's span from 0: where it starts depends on how long our paths are."""
+    start, end = value.get("start"), value.get("end")
+    if "uri" in value and isinstance(start, int) and isinstance(end, int):
+        return {**value, "start": 0, "end": end - start}
+    return value
 
 
 def _timeless(value: JsonValue) -> JsonValue:

@@ -39,6 +39,9 @@ NEEDS = {
 }
 """The capability that each client method needs; `session/request_permission` needs none."""
 
+REQUEST_CANCELLED = -32800
+INTERNAL_ERROR = -32603
+
 Rule = Callable[[list[Line]], Iterator[str]]
 
 
@@ -83,7 +86,7 @@ def errors_are_sentences(lines: list[Line]) -> Iterator[str]:
         details = obj(error.get("data")).get("details", message)
         if details != message:
             yield f"an error's details differ from its message: {_shown(line)}"
-        if error.get("code") == -32603 and set(obj(error.get("data"))) != {"details"}:  # noqa: PLR2004
+        if error.get("code") == INTERNAL_ERROR and set(obj(error.get("data"))) != {"details"}:
             yield f"an internal error's data is not exactly details: {_shown(line)}"
 
 
@@ -252,6 +255,19 @@ def a_cancelled_prompt_is_no_error(lines: list[Line]) -> Iterator[str]:
                     yield f"a cancelled prompt gets an error: {_shown(line)}"
 
 
+def only_withdrawn_requests_are_cancelled(lines: list[Line]) -> Iterator[str]:
+    """The code -32800 answers a `$/cancel_request`, nothing else."""
+    for _, run in _runs(lines):
+        withdrawn: set[str] = set()
+        for line in run:
+            if line.method == "$/cancel_request" and line.entry.to == "agent":
+                withdrawn.add(repr(line.params.get("requestId")))
+            code = obj(line.message.get("error")).get("code")
+            unasked = repr(line.message.get("id")) not in withdrawn
+            if line.entry.to == "client" and code == REQUEST_CANCELLED and unasked:
+                yield f"-32800 for a request that nobody withdrew: {_shown(line)}"
+
+
 def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
     """No mode or option update without the member in the session's answer; no empty options."""
     members = {"current_mode_update": "modes", "config_option_update": "configOptions"}
@@ -284,6 +300,7 @@ RULES: tuple[Rule, ...] = (
     permission_is_asked_properly,
     only_what_the_client_offers,
     a_cancelled_prompt_is_no_error,
+    only_withdrawn_requests_are_cancelled,
     modes_change_only_where_offered,
 )
 """Every rule but the one that needs to know which runs were killed."""

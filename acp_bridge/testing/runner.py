@@ -110,7 +110,9 @@ class _Player:
             "clientCapabilities": {},
             **self._scenario.client,
         }
-        await self._step(steps.Request("initialize", "initialize", params, wait=True), client)
+        await self._step(
+            steps.Request("initialize", "initialize", params, wait=True, gives={}), client
+        )
 
     async def _leave(self, agent: Agent) -> None:
         await agent.end_input()
@@ -148,11 +150,11 @@ class _Player:
                     }
                 )
                 if step.wait:
-                    await self._await_response(step.request_id, client)
+                    await self._await_response(step, client)
             case steps.Notify():
                 await client.send({"method": step.method, "params": self._resolve(step.params)})
             case steps.AwaitResponse():
-                await self._await_response(step.request_id, client)
+                await self._await_response(step, client)
             case steps.AwaitUpdate():
                 await self._await_update(step, client)
             case steps.AwaitRequest():
@@ -171,7 +173,11 @@ class _Player:
     def _resolve(self, value: JsonValue) -> JsonValue:
         return resolve(value, self._results, self._variables)
 
-    async def _await_response(self, request_id: str, client: ScriptedClient) -> None:
+    async def _await_response(
+        self, step: steps.Request | steps.AwaitResponse, client: ScriptedClient
+    ) -> None:
+        request_id = step.request_id
+
         def answer() -> JsonObject | None:
             return next(
                 (
@@ -185,7 +191,10 @@ class _Player:
                 None,
             )
 
-        self._results[request_id] = await client.wait_for(answer, f"response to {request_id!r}")
+        response = await client.wait_for(answer, f"response to {request_id!r}")
+        self._results[request_id] = response
+        if not holds(response, self._resolve(step.gives)):
+            raise ScenarioError(f"not {step.gives} but {response}")
 
     async def _await_update(self, step: steps.AwaitUpdate, client: ScriptedClient) -> None:
         session = self._resolve(step.session)
@@ -263,10 +272,8 @@ def _prepare(scenario: Scenario, folder: Path) -> Place:
     else:
         place.cwd.mkdir()
     script = scenario.folder / "model.jsonl"
-    if script.is_file():
-        text = script.read_text("utf-8")
-        in_json = {"cwd": str(place.cwd), "home": str(place.home)}
-        for name, value in in_json.items():
-            text = text.replace("{{" + name + "}}", json.dumps(value)[1:-1])
-        place.model.write_text(text, "utf-8")
+    text = script.read_text("utf-8") if script.is_file() else ""
+    for name, value in {"cwd": str(place.cwd), "home": str(place.home)}.items():
+        text = text.replace("{{" + name + "}}", json.dumps(value)[1:-1])
+    place.model.write_text(text, "utf-8")
     return place

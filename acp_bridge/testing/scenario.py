@@ -2,9 +2,10 @@
 
 A step is an object with one key. `call` sends a request and waits for its answer; `request` only
 sends it; `notify` sends a notification; `await` waits for a response, an update or a client
-request; `answer` answers an awaited client request; `release` lets a scripted model's wait go on;
-`write` changes a file as the user would; `restart` closes stdin, waits for the exit and starts
-again on the same home; `kill` does so without a warning.
+request; ``gives`` says what a response must hold whatever `expected/` says; `answer` answers an
+awaited client request; `release` lets a scripted model's wait go on; `write` changes a file as
+the user would; `restart` closes stdin, waits for the exit and starts again on the same home;
+`kill` does so without a warning.
 """
 
 import json
@@ -20,12 +21,13 @@ from acp_bridge.vocabulary import JsonObject, JsonValue
 
 @attrs.frozen(slots=True)
 class Request:
-    """Send a request; with ``wait`` also await its response."""
+    """Send a request; with ``wait`` also await its response, which must hold ``gives``."""
 
     request_id: str
     method: str
     params: JsonValue
     wait: bool
+    gives: JsonObject
 
 
 @attrs.frozen(slots=True)
@@ -38,9 +40,10 @@ class Notify:
 
 @attrs.frozen(slots=True)
 class AwaitResponse:
-    """Wait for the answer to a request."""
+    """Wait for the answer to a request, which must hold ``gives``."""
 
     request_id: str
+    gives: JsonObject
 
 
 @attrs.frozen(slots=True)
@@ -218,7 +221,11 @@ def _call(value: JsonValue) -> Request:
 def _request(value: JsonValue) -> Request:
     members = obj(value)
     return Request(
-        str(members["id"]), str(members["method"]), members.get("params", {}), wait=False
+        request_id=str(members["id"]),
+        method=str(members["method"]),
+        params=members.get("params", {}),
+        wait=False,
+        gives=obj(members.get("gives")),
     )
 
 
@@ -230,7 +237,7 @@ def _notify(value: JsonValue) -> Notify:
 def _await(value: JsonValue) -> Step:
     members = obj(value)
     if "response" in members:
-        return AwaitResponse(str(members["response"]))
+        return AwaitResponse(str(members["response"]), obj(members.get("gives")))
     if "request" in members:
         return AwaitRequest(str(members["as"]), obj(members["request"]))
     return AwaitUpdate(obj(members["update"]), members.get("session"))

@@ -97,10 +97,15 @@ def read(entries: Iterable[Entry]) -> list[Line]:
             lines.append(_response(entry, pending.pop(_key(entry.to, message), None)))
             continue
         session = text_or_none(obj(message.get("params")).get("sessionId"))
+        answer_goes_to = "client" if entry.to == "agent" else "agent"
+        if method == "$/cancel_request":
+            named = {"id": obj(message.get("params")).get("requestId")}
+            withdrawn = obj(pending.get(_key(answer_goes_to, named)))
+            session = text_or_none(obj(withdrawn.get("params")).get("sessionId"))
         if "id" not in message:
             lines.append(Line(entry, "notification", method, session, None))
             continue
-        pending[_key("client" if entry.to == "agent" else "agent", message)] = message
+        pending[_key(answer_goes_to, message)] = message
         lines.append(Line(entry, "request", method, session, None))
     return lines
 

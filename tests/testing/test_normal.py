@@ -156,3 +156,12 @@ def test_changed_files_of_the_workspace_are_pinned(place: Place) -> None:
     (place.cwd / "new.txt").write_bytes(b"a\r\n")
     files = expected_files(outcome(place), Shared({}))
     assert json.loads(str(files["workspace.jsonl"])) == {"path": "new.txt", "text": "a\r\n"}
+
+
+def test_a_long_text_shows_its_ends_length_and_hash(place: Place) -> None:
+    normaliser = Normaliser(outcome(place), [], Shared({}))
+    one, other = (normaliser.file([{"text": f"a{letter * 5000}z"}]) for letter in "bc")
+    assert len(one) < 800
+    assert "5002 characters" in one
+    assert one.startswith('{"text": "ab')
+    assert one.split("sha256")[1] != other.split("sha256")[1]

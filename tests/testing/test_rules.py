@@ -205,6 +205,12 @@ BREACHES: dict[str, tuple[str, Breach]] = {
             ],
         ),
     ),
+    "cancelled unasked": (
+        "only_withdrawn_requests_are_cancelled",
+        lambda e: e.__setitem__(
+            ANSWERED, to_client(id=3, error={"code": -32800, "message": "Cancelled"})
+        ),
+    ),
     "mode not offered": (
         "modes_change_only_where_offered",
         lambda e: e.__setitem__(3, to_client(id=2, result={"sessionId": "s"})),
