@@ -25,8 +25,8 @@ import anyio.to_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-READ_BYTES: Final = 256 * 1024
-"""Most bytes taken by one read: what a pipe can be made to hold by default limits, and more."""
+READ_BYTES: Final = 64 * 1024
+"""Most bytes taken by one read: what a pipe holds on Linux."""
 
 
 class FdStream:
@@ -45,8 +45,7 @@ class FdStream:
         self._writing: asyncio.Future[None] | None = None
         self._closed = False
         self._broken = False
-        self._watching = self._write_waits and _tells_of_its_reader(read_fd, write_fd)
-        if self._watching:
+        if self._write_waits and _tells_of_its_reader(read_fd, write_fd):
             self._loop.add_reader(write_fd, self._look_for_the_reader)
 
     async def receive(self) -> bytes:
@@ -59,7 +58,13 @@ class FdStream:
         if not self._read_waits:
             return await anyio.to_thread.run_sync(os.read, self._read_fd, READ_BYTES)
         while True:
-            await self._wait_readable()
+            if self._closed:
+                raise anyio.ClosedResourceError
+            if not self._broken:
+                await self._wait_readable()
+            # A client that exits closes both at once: what it wrote, and the end, come first.
+            if self._broken and not _polled(self._read_fd, select.POLLIN):
+                raise BrokenPipeError
             try:
                 return os.read(self._read_fd, READ_BYTES)
             except BlockingIOError:
@@ -86,8 +91,11 @@ class FdStream:
         if self._closed:
             return
         self._closed = True
-        if self._watching:
-            self._loop.remove_reader(self._write_fd)
+        # Before the close: the numbers may belong to somebody else right after it.
+        for fd, waits in ((self._read_fd, self._read_waits), (self._write_fd, self._write_waits)):
+            if waits:
+                self._loop.remove_reader(fd)
+                self._loop.remove_writer(fd)
         for waiting in (self._reading, self._writing):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(anyio.ClosedResourceError())
@@ -97,16 +105,13 @@ class FdStream:
         os.close(self._write_fd)
 
     async def _wait_readable(self) -> None:
-        if self._closed:
-            raise anyio.ClosedResourceError
-        if self._broken:
-            raise BrokenPipeError
         self._reading = self._loop.create_future()
         self._loop.add_reader(self._read_fd, _settle, self._reading)
         try:
             await self._reading
         finally:
-            self._loop.remove_reader(self._read_fd)
+            if not self._closed:
+                self._loop.remove_reader(self._read_fd)
             self._reading = None
 
     async def _wait_writable(self) -> None:
@@ -115,24 +120,28 @@ class FdStream:
         try:
             await self._writing
         finally:
-            self._loop.remove_writer(self._write_fd)
+            if not self._closed:
+                self._loop.remove_writer(self._write_fd)
             self._writing = None
 
     def _look_for_the_reader(self) -> None:
         self._loop.remove_reader(self._write_fd)
-        self._watching = False
-        poll = select.poll()
-        poll.register(self._write_fd, 0)
         # Woken without a hang-up, the peer wrote into our output's socket: not worth watching.
-        if poll.poll(0):
-            self._broken = True
-            if self._reading is not None and not self._reading.done():
-                self._reading.set_exception(BrokenPipeError())
+        self._broken = _polled(self._write_fd, 0)
+        if self._broken and self._reading is not None:
+            _settle(self._reading)
 
 
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _polled(fd: int, events: int) -> bool:
+    """Whether one of ``events``, an error or a hang-up is there right now."""
+    poll = select.poll()
+    poll.register(fd, events)
+    return bool(poll.poll(0))
 
 
 def _can_wait(loop: asyncio.AbstractEventLoop, fd: int) -> bool:
