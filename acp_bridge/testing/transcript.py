@@ -4,6 +4,7 @@ Values only. A transcript is a list of `Entry`; `read` puts beside each message 
 method (a response has that of its request) and the session that it concerns.
 """
 
+import json
 from collections.abc import Iterable
 from typing import Literal
 
@@ -80,6 +81,21 @@ def at(value: JsonValue, path: str) -> JsonValue:
         else:
             raise KeyError(path)
     return value
+
+
+def entries_from_trace(text: str) -> list[Entry]:
+    """What ``acp-bridge --trace FILE`` wrote, as a transcript; each `initialize` begins a run.
+
+    Only for a file that one process after another wrote: two at once cannot be told apart.
+    """
+    entries: list[Entry] = []
+    run = 0
+    for line in text.splitlines():
+        record: JsonObject = json.loads(line)
+        message = obj(record.get("message"))
+        run += message.get("method") == "initialize"
+        entries.append(Entry(run, "agent" if record.get("dir") == "in" else "client", message))
+    return entries
 
 
 def read(entries: Iterable[Entry]) -> list[Line]:

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from acp_bridge.testing.check import problems
+from acp_bridge.testing.transcript import entries_from_trace
+
 pytestmark = [pytest.mark.peer, pytest.mark.process]
 
 NPM = Path(os.environ.get("ACP_BRIDGE_NPM", Path(__file__).resolve().parents[2])) / "node_modules"
@@ -47,14 +50,15 @@ class Acpx:
                 [str(NPM / "node" / "bin"), str(NPM / ".bin"), os.environ["PATH"]]
             ),
         }
-        self._bridge = [sys.executable, "-m", "acp_bridge", "--home", str(folder / "home")]
-        self._sessions = False
+        home, trace = str(folder / "home"), str(self.trace)
+        self._bridge = [sys.executable, "-m", "acp_bridge", "--home", home, "--trace", trace]
+        self._open = False
 
     def answers(self, *lines: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps({"stream": line}) + "\n" for line in lines)
         self.script.write_text(text)
 
-    def run(self, *words: str, flags: tuple[str, ...] = ()) -> str:
+    def run(self, *words: str, flags: tuple[str, ...] = (), codes: tuple[int, ...] = (0,)) -> str:
         """Run acpx to its end; stdout, or a failure with both outputs."""
         agent = shlex.join([*self._bridge, "--model", f"scripted:{self.script}"])
         argv = ["acpx", *flags, "--ttl", "2", "--agent", agent, "--cwd", str(self.cwd), *words]
@@ -67,29 +71,30 @@ class Acpx:
             timeout=WAIT_S,
             check=False,
         )
-        assert done.returncode == 0, (
-            f"{words} left with {done.returncode}\n{done.stdout}\n{done.stderr}"
-        )
-        self._sessions |= words[:2] == ("sessions", "new")
+        said = f"{words} left with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode in codes, said
+        if words[0] == "sessions":
+            self._open = {"new": True, "close": False}.get(words[1], self._open)
         return done.stdout
 
+    def problems(self) -> list[str]:
+        """What schema and rules say about what went over the bridge's wire."""
+        return problems(entries_from_trace(self.trace.read_text()))
+
     def close(self) -> None:
-        """End the process that acpx keeps for a session."""
-        if self._sessions:
-            self.run("sessions", "close")
+        """End the process that acpx keeps for a session, also after a failed test."""
+        if self._open:
+            self.run("sessions", "close", codes=(0, 1))
 
 
 def call(call_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_call": {"id": call_id, "name": tool, "arguments": arguments}}
 
 
-def messages(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-
-
 def test_exec_prints_the_answer(acpx: Acpx) -> None:
     acpx.answers([{"text": "Hello "}, {"text": "from the script."}])
     assert "Hello from the script." in acpx.run("exec", "Say hello.")
+    assert acpx.problems() == []
 
 
 def test_approve_all_lets_a_write_and_a_command_run(acpx: Acpx) -> None:
@@ -102,31 +107,40 @@ def test_approve_all_lets_a_write_and_a_command_run(acpx: Acpx) -> None:
     output = acpx.run("exec", "Make it.", flags=("--approve-all", "--no-fs", "--no-terminal"))
     assert path.read_text() == "made\n"
     assert "Made." in output
+    assert acpx.problems() == []
 
 
 def test_deny_all_keeps_a_write_from_running(acpx: Acpx) -> None:
     path = acpx.cwd / "made.txt"
     acpx.answers([call("c1", "write", file_path=str(path), content="x")], [{"text": "Not made."}])
-    output = acpx.run("exec", "Make it.", flags=("--deny-all",))
+    # 5 is how acpx says that it denied something.
+    output = acpx.run("exec", "Make it.", flags=("--deny-all",), codes=(5,))
     assert not path.exists()
     assert "Not made." in output
+    assert acpx.problems() == []
 
 
-def test_its_own_files_and_terminals_are_used_only_as_offered(acpx: Acpx) -> None:
-    # acpx offers fs and terminal by default: a write goes through it and reaches the disk.
+def test_a_new_file_is_written_through_the_files_that_it_offers(acpx: Acpx) -> None:
     path = acpx.cwd / "made.txt"
     acpx.answers([call("c1", "write", file_path=str(path), content="made\n")], [{"text": "Made."}])
-    output = acpx.run("exec", "Make it.", flags=("--approve-all", "--format", "json"))
+    acpx.run("exec", "Make it.", flags=("--approve-all",))
     assert path.read_text() == "made\n"
-    called = {message.get("method") for message in messages(output) if "id" in message}
-    assert "fs/write_text_file" in called
-    assert not any(str(method).startswith("terminal/") for method in called)
+    assert '"fs/write_text_file"' in acpx.trace.read_text()
+    assert acpx.problems() == []
+
+
+def test_its_terminals_are_left_alone(acpx: Acpx) -> None:
+    acpx.answers([call("c1", "bash", command="echo hi", description="Say hi")], [{"text": "Said."}])
+    assert "hi" in acpx.run("exec", "Say it.", flags=("--approve-all",))
+    assert '"terminal/' not in acpx.trace.read_text()
+    assert acpx.problems() == []
 
 
 def test_a_session_is_made_listed_prompted_and_closed(acpx: Acpx) -> None:
     acpx.answers([{"text": "First answer."}], [{"text": "Second answer."}])
-    acpx.run("sessions", "new")
+    session = acpx.run("sessions", "new").strip()
     assert "First answer." in acpx.run("prompt", "One.")
     assert "Second answer." in acpx.run("prompt", "Two.")
     assert "One." in acpx.run("sessions", "list")
-    assert "clos" in acpx.run("sessions", "close").lower()
+    assert session in acpx.run("sessions", "close")
+    assert f"{session} [closed]" in acpx.run("sessions", "list", "--local")

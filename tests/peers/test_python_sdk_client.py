@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ import anyio
 import pytest
 from acp import schema
 from acp.client.connection import ClientSideConnection
+
+from acp_bridge.testing.check import problems
+from acp_bridge.testing.transcript import entries_from_trace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.peer, pytest.mark.process]
 
@@ -75,6 +78,7 @@ class Desk:
         self.cwd = folder / "workspace"
         self.cwd.mkdir()
         self.script = folder / "model.jsonl"
+        self.trace = folder / "trace.jsonl"
 
     def answers(self, *lines: list[dict[str, Any]], agent: str = "1") -> None:
         with self.script.open("a") as file:
@@ -93,6 +97,8 @@ class Desk:
                 str(self.home),
                 "--model",
                 f"scripted:{self.script}",
+                "--trace",
+                str(self.trace),
                 env=dict(os.environ),
             ) as (connection, _process):
                 await connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
@@ -104,8 +110,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path.resolve())
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path.resolve())
+    yield made
+    assert problems(entries_from_trace(made.trace.read_text())) == []
 
 
 def call(call_id: str, tool: str, **arguments: Any) -> dict[str, Any]:
