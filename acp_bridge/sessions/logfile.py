@@ -225,14 +225,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make the folder and its parents; the folders whose entries changed."""
-    changed: list[Path] = []
-    missing = folder
-    while not missing.exists():
-        changed.append(missing.parent)
-        missing = missing.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return changed
+    """Make the folder and its parents, for their owner only; the folders whose entries changed."""
+    missing = [folder]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+    return [one.parent for one in missing]
 
 
 def _refuse_existing(folder: Path, session_id: str) -> None:

@@ -157,13 +157,10 @@ class SessionStore:
             LocalProtocolError: no log can have this header.
         """
         folder_name = session_folder(header.session_id)
-        try:
-            assert folder_name is not None
-            assert parse_header(dump_header(header)) == header
-        except (AssertionError, SessionCorruptError):
+        if folder_name is None or not _survives(header):
             raise LocalProtocolError(
                 f"No log can have the header of session {header.session_id:.100}."
-            ) from None
+            )
         folder = self._root / project_folder(header.cwd) / folder_name
 
         def publish(lines: bytes) -> LogFile:
@@ -287,6 +284,14 @@ def _current_log(folder: Path, shown: str) -> Path | None:
             " out of the store."
         )
     return paths[0]
+
+
+def _survives(header: Header) -> bool:
+    """Whether the header reads back as what it is."""
+    try:
+        return parse_header(dump_header(header)) == header
+    except (SessionCorruptError, TypeError, ValueError):
+        return False
 
 
 def _summary(log: StoredLog) -> SessionSummary:

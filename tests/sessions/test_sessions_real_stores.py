@@ -1,4 +1,4 @@
-"""The real runtime's stores have the outcome they must have, and every row survives a round trip."""
+"""The real runtime's stores have the outcome they must have; their rows survive a round trip."""
 
 import shutil
 from pathlib import Path

@@ -90,7 +90,7 @@ def array(member: Shape) -> Shape:
         for index, item in enumerate(value):
             fault = member(item)
             if fault is not None:
-                return f"[{index}] {fault}"
+                return f"[{index}]{fault}" if fault[0] in ".[" else f"[{index}] {fault}"
         return None
 
     return check

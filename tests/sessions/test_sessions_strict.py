@@ -1,0 +1,118 @@
+"""The writer's own strictness: payloads that the format's reader would take and we do not write."""
+
+import attrs
+import pytest
+from session_rows import answer, call, opening, result, text_turn
+
+from acp_bridge.errors import LocalProtocolError
+from acp_bridge.sessions.validation.strict import check_draft
+from acp_bridge.vocabulary import Draft, JsonValue
+
+FAILURE: JsonValue = {"message": "m", "code": "C"}
+USAGE: JsonValue = {"inputTokens": 1, "outputTokens": 2}
+
+
+def with_data(draft: Draft, **change: JsonValue) -> Draft:
+    assert isinstance(draft.data, dict)
+    return attrs.evolve(draft, data={**draft.data, **change})
+
+
+def stream(*records: JsonValue) -> Draft:
+    return with_data(answer(1), stream=list(records))
+
+
+RUN: dict[str, JsonValue] = {"type": "text-chunks", "time0": 1, "index": 0}
+
+GOOD = [
+    *text_turn(1),
+    call(1, "c"),
+    result(1, "c", 3),
+    with_data(answer(1), usage=USAGE, interrupted=True),
+    Draft("permission/preset", {"preset": "ask"}),
+    Draft("sandbox/mode", {"mode": "read-only"}),
+    Draft("approval/policy", {"policy": "ask"}),
+    Draft("approval/asked", {"id": "a", "toolName": "bash", "callId": "c", "reason": "r"}),
+    Draft("approval/decided", {"id": "a", "outcome": "allowed-once"}),
+    Draft("assistant/attempt", {"turn": 1, "step": 1, "stream": []}),
+    Draft("session/title", {"title": "t", "messageSeqs": [1], "source": {"kind": "fallback"}}),
+    Draft("todo/write", {"todos": [{"content": "x", "status": "pending"}]}),
+    Draft("session/end-seed", {}),
+    Draft("plugin:acp-bridge/place", {"anything": [1.5]}, ignorable=True),
+    Draft("turn/end", {"turn": 1, "reason": {"kind": "aborted", "reason": {"kind": "user"}}}),
+    Draft(
+        "turn/end", {"turn": 1, "reason": {"kind": "error", "error": {"message": "m", "code": "C"}}}
+    ),
+]
+
+BAD = [
+    (Draft("permission/preset", {}), "lacks 'preset'"),
+    (Draft("sandbox/mode", {"mode": "open"}), ".mode is none of"),
+    (Draft("approval/policy", {"policy": "ask", "why": 1}), "unknown member 'why'"),
+    (Draft("approval/asked", {"id": "", "toolName": "bash"}), ".id is no text, or empty"),
+    (Draft("approval/decided", {"id": "a", "outcome": "yes"}), ".outcome is none of"),
+    (Draft("turn/start", {"turn": 0}), ".turn is no number from 1"),
+    (Draft("turn/start", {"turn": True}), ".turn is no number from 1"),
+    (Draft("turn/end", {"turn": 1, "reason": {"kind": "bored"}}), "unknown kind 'bored'"),
+    (Draft("turn/end", {"turn": 1, "reason": {"kind": "error"}}), "lacks 'error'"),
+    (Draft("todo/write", {"todos": [{"content": "x", "status": "done"}]}), r"\.todos\[0\]\.status"),
+    (Draft("session/end-seed", {"inherited": False}), ".inherited is none of True"),
+    (Draft("session/title", {"title": "", "messageSeqs": [], "source": {"kind": "user"}}), "title"),
+    (with_data(answer(1), usage={"inputTokens": -1, "outputTokens": 0}), "inputTokens is no count"),
+    (with_data(answer(1), interrupted=False), "interrupted is none of"),
+    (stream({**RUN, "dt": [], "texts": ["a", "b"]}), "does not fit its pieces"),
+    (stream({**RUN, "dt": [], "texts": []}), "does not fit its pieces"),
+    (stream({**RUN, "dt": [1.5], "texts": ["a", "b"]}), "no array of integers"),
+    (stream({**RUN, "dt": [], "texts": [None]}), "no array of texts"),
+    (stream({"type": "delta"}), "unknown type 'delta'"),
+    (with_data(result(1, "c", 3), meta=1, error={"name": "x"}), ".error lacks 'code'"),
+    (attrs.evolve(call(1, "c"), ignorable=True), "must not be ignorable"),
+    (attrs.evolve(answer(1), surface_op=None), "needs a surface op"),
+    (Draft("plugin:acp-bridge/place", {}), "must be ignorable"),
+    (Draft("plugin:Bad Name", {}, ignorable=True), "No shape"),
+    (Draft("new/thing", {}, ignorable=True), "No shape"),
+    (Draft("goal/change", {}), "No shape"),
+    (Draft("plugin:a/b", {}, "append", ignorable=True), "off the surface"),
+    (Draft("llm/retry", {"turn": 1}), "lacks"),
+]
+
+
+@pytest.mark.parametrize("draft", GOOD, ids=lambda draft: draft.type)
+def test_a_good_payload_is_taken(draft: Draft) -> None:
+    check_draft(draft)
+
+
+@pytest.mark.parametrize(("draft", "why"), BAD)
+def test_a_bad_payload_is_our_own_bug(draft: Draft, why: str) -> None:
+    with pytest.raises(LocalProtocolError, match=why):
+        check_draft(draft)
+
+
+def test_every_row_of_a_turn_has_a_shape() -> None:
+    for draft in opening(1):
+        check_draft(draft)
+        with pytest.raises(LocalProtocolError):
+            check_draft(attrs.evolve(draft, data=None))
+
+
+def test_a_retry_has_a_limit_exactly_in_normal_mode() -> None:
+    retry = Draft(
+        "llm/retry",
+        {
+            "turn": 1,
+            "step": 1,
+            "retryId": "r",
+            "provider": "p",
+            "mode": "normal",
+            "policyKey": "k",
+            "retry": 1,
+            "maxRetries": 5,
+            "delayMs": 0.5,
+            "failure": {"message": "m", "code": "SERVER", "status": 503},
+        },
+    )
+    check_draft(retry)
+    check_draft(Draft("llm/retry-started", {"turn": 1, "step": 1, "retryId": "r", "retry": 1}))
+    with pytest.raises(LocalProtocolError, match="maxRetries"):
+        check_draft(with_data(retry, mode="always"))
+    with pytest.raises(LocalProtocolError, match="delayMs is no finite number"):
+        check_draft(with_data(retry, delayMs=float("inf")))
