@@ -14,7 +14,7 @@ Invariants:
 * No foreign text crosses: an exception that is not a `BridgeError` is answered with one fixed
   sentence, and its own text goes to the log alone.
 * Every queue, buffer and wait has a stated bound.
-* Nothing here reads the wall clock, and nothing writes to ``sys.stdout``.
+* Nothing but `trace` reads the wall clock, and nothing writes to ``sys.stdout``.
 
 This file imports nothing, so that importing one module of the room loads that one only.
 """

@@ -23,12 +23,11 @@ scopes only: were they cancelled from outside, nobody would be left to write the
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from acp_bridge.errors import (
     BridgeError,
@@ -61,6 +60,7 @@ from acp_bridge.wire.messages import (
     request_frame,
     result_frame,
 )
+from acp_bridge.wire.writer import STREAM_ERRORS, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -73,15 +73,6 @@ logger = logging.getLogger(__name__)
 
 CANCEL_REQUEST: Final = "$/cancel_request"
 """ACP v1, Cancellation: ``{"requestId": id}``, in both directions."""
-
-FLOW_BYTES_MAX: Final = 256 * 1024
-"""High-water mark of the writer's queue in bytes: above it `Endpoint.flow` waits.
-
-Some thousand updates: enough that a reader with hiccups costs no throughput.
-"""
-
-WRITE_BYTES_MAX: Final = 256 * 1024
-"""How many queued bytes are joined into one write; a longer frame is written alone."""
 
 QUEUED_BYTES_MAX: Final = 32 * 1024 * 1024
 """Above this even reading stops until the peer reads.
@@ -174,15 +165,10 @@ class Endpoint:
         self._waiters: dict[int, _Waiter] = {}
         self._next_id = 1
 
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._writer_idle = False
-        self._writer_wake = anyio.Event()
-        self._writer_done = anyio.Event()
-        self._write_ending = False
-        self._write_closed = False
-        self._room = anyio.Event()
-
+        self._writer = Writer(
+            stream.send,
+            lambda exc: self._end(f"Writing to the client failed ({_name_of(exc)}).", exc),
+        )
         self._gone: PeerGoneError | None = None
         self._refused: RemoteProtocolError | None = None
         self._over = anyio.Event()
@@ -195,7 +181,7 @@ class Endpoint:
     @property
     def queued_bytes(self) -> int:
         """Bytes that wait for the writer, those of the write in progress included."""
-        return self._queued_bytes
+        return self._writer.queued_bytes
 
     # --- what the rest of the program calls -----------------------------------------------------
 
@@ -208,10 +194,10 @@ class Endpoint:
             RemoteProtocolError: the peer speaks LSP; the text is for whoever started us.
         """
         codec.speed_up()
-        reader, writer = anyio.CancelScope(), anyio.CancelScope(shield=True)
+        reader = anyio.CancelScope()
         async with anyio.create_task_group() as tasks:
             try:
-                tasks.start_soon(self._write, writer)
+                tasks.start_soon(self._writer.run)
                 tasks.start_soon(self._read, reader, tasks, initial)
                 await self._over.wait()
             finally:
@@ -219,7 +205,6 @@ class Endpoint:
                 reader.cancel()
                 with anyio.CancelScope(shield=True):
                     await self._wind_up()
-                    writer.cancel()
                     await self._stream.aclose()
         if self._refused is not None:
             raise self._refused
@@ -234,16 +219,15 @@ class Endpoint:
         Raises:
             LocalProtocolError: ``params`` cannot be written as JSON.
         """
-        self._enqueue(notification_frame(method, params))
+        self._writer.enqueue(notification_frame(method, params))
 
     def notify_frame(self, frame: bytes) -> None:
         """Queue a frame made by `messages.notification_frame`."""
-        self._enqueue(frame)
+        self._writer.enqueue(frame)
 
     async def flow(self) -> None:
-        """Wait while more than `FLOW_BYTES_MAX` bytes are queued; return at once otherwise."""
-        while self._queued_bytes > FLOW_BYTES_MAX and self._gone is None:
-            await self._room.wait()
+        """Wait while more than `writer.FLOW_BYTES_MAX` bytes are queued; else return at once."""
+        await self._writer.flow()
 
     async def request(self, method: str, params: object) -> JsonValue:
         """Ask the peer and wait for its answer; there is no time limit but the caller's.
@@ -255,12 +239,13 @@ class Endpoint:
             PeerGoneError: the connection ended first; the text holds why.
             LocalProtocolError: ``params`` cannot be written as JSON.
         """
+        await checkpoint_if_cancelled()
         if self._gone is not None:
             raise _copy_of(self._gone)
         message_id, self._next_id = self._next_id, self._next_id + 1
         frame = request_frame(message_id, method, params)
         waiter = self._waiters[message_id] = _Waiter(method)
-        self._enqueue(frame)
+        self._writer.enqueue(frame)
         try:
             await waiter.done.wait()
         finally:
@@ -293,7 +278,7 @@ class Endpoint:
                 self._lines.receive_eof()
                 await self._take_lines(tasks)
                 self._end("The client closed its end of the connection.")
-            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as exc:
+            except STREAM_ERRORS as exc:
                 self._end(f"Reading from the client failed ({_name_of(exc)}).", exc)
 
     async def _take_lines(self, tasks: TaskGroup) -> None:
@@ -305,8 +290,8 @@ class Endpoint:
             self._handled += 1
             if self._handled % YIELD_EVERY == 0:
                 await checkpoint()
-            while self._queued_bytes > QUEUED_BYTES_MAX and self._gone is None:
-                await self._room.wait()
+            if self._writer.queued_bytes > QUEUED_BYTES_MAX:
+                await self._writer.flow()
 
     def _take_line(self, line: bytes | Oversize, tasks: TaskGroup) -> None:
         message = parse_oversize(line) if isinstance(line, Oversize) else parse(line)
@@ -429,7 +414,7 @@ class Endpoint:
             self._refused = invalid.error
             self._end(LSP_HEADER_ADVICE)
 
-    # --- writing --------------------------------------------------------------------------------
+    # --- replies --------------------------------------------------------------------------------
 
     def _reply(self, message_id: MessageId, outcome: Outcome) -> None:
         if outcome is None:
@@ -442,7 +427,7 @@ class Endpoint:
             logger.exception("the result of request %r is no JSON", message_id)
             self._reply_error(message_id, exc)
             return
-        self._enqueue(frame)
+        self._writer.enqueue(frame)
         if then is not None:
             try:
                 then()
@@ -450,54 +435,7 @@ class Endpoint:
                 logger.exception("what follows the reply to request %r failed", message_id)
 
     def _reply_error(self, message_id: MessageId, exc: BaseException) -> None:
-        self._enqueue(error_frame(message_id, exc))
-
-    def _enqueue(self, frame: bytes) -> None:
-        if self._write_closed:
-            return
-        self._queue.append(frame)
-        self._queued_bytes += len(frame)
-        if self._writer_idle:
-            self._writer_idle = False
-            self._writer_wake.set()
-
-    async def _write(self, scope: anyio.CancelScope) -> None:
-        with scope:
-            try:
-                while await self._have_frames():
-                    data = self._take_frames()
-                    await self._stream.send(data)
-                    self._queued_bytes -= len(data)
-                    if self._queued_bytes <= FLOW_BYTES_MAX:
-                        self._tell_room()
-            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as exc:
-                self._end(f"Writing to the client failed ({_name_of(exc)}).", exc)
-        self._write_closed = True
-        self._queue.clear()
-        self._queued_bytes = 0
-        self._tell_room()
-        self._writer_done.set()
-
-    async def _have_frames(self) -> bool:
-        while not self._queue:
-            if self._write_ending:
-                return False
-            self._writer_idle = True
-            self._writer_wake = anyio.Event()
-            await self._writer_wake.wait()
-        return True
-
-    def _take_frames(self) -> bytes:
-        frames = [self._queue.popleft()]
-        size = len(frames[0])
-        while self._queue and size + len(self._queue[0]) <= WRITE_BYTES_MAX:
-            frames.append(self._queue.popleft())
-            size += len(frames[-1])
-        return b"".join(frames) if len(frames) > 1 else frames[0]
-
-    def _tell_room(self) -> None:
-        room, self._room = self._room, anyio.Event()
-        room.set()
+        self._writer.enqueue(error_frame(message_id, exc))
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -508,7 +446,7 @@ class Endpoint:
         logger.info("connection over: %s", cause)
         self._gone = PeerGoneError(cause)
         self._gone.__cause__ = exc
-        self._tell_room()
+        self._writer.release()
         self._over.set()
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
@@ -524,12 +462,7 @@ class Endpoint:
                 await self._calls_done.wait()
         for key in self._calls:
             logger.error("request %.100r does not end", key)
-        self._write_ending = True
-        self._writer_wake.set()
-        with anyio.move_on_after(END_WRITE_S) as patience:
-            await self._writer_done.wait()
-        if patience.cancelled_caught:
-            logger.warning("%d bytes were not written: nobody read them", self._queued_bytes)
+        await self._writer.finish(END_WRITE_S)
 
 
 def _wrong(details: str) -> RemoteProtocolError:

@@ -20,9 +20,11 @@ from acp_bridge.errors import (
 )
 from acp_bridge.vocabulary import JsonObject
 from acp_bridge.wire import endpoint as endpoint_module
-from acp_bridge.wire.endpoint import CANCEL_REQUEST, FLOW_BYTES_MAX, Endpoint, Outcome, Reply
+from acp_bridge.wire import writer as writer_module
+from acp_bridge.wire.endpoint import CANCEL_REQUEST, Endpoint, Outcome, Reply
 from acp_bridge.wire.memory import stream_pair
 from acp_bridge.wire.messages import INTERNAL_DETAILS, Notification, Request, notification_frame
+from acp_bridge.wire.writer import FLOW_BYTES_MAX
 
 pytestmark = pytest.mark.anyio
 
@@ -703,7 +705,7 @@ async def test_buffered_messages_leave_other_tasks_their_turns() -> None:
 
 
 async def test_queued_frames_are_joined_into_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "WRITE_BYTES_MAX", 1000)
+    monkeypatch.setattr(writer_module, "WRITE_BYTES_MAX", 1000)
     sizes: list[int] = []
     ours, theirs = stream_pair()
     send = ours.send
