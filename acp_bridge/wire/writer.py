@@ -46,8 +46,7 @@ class Writer:
         self._room = anyio.Event()
         self._done = anyio.Event()
         self._ending = self._closed = self._released = False
-        # Ended by `finish` alone, which knows how long the last frames may take.
-        self._scope = anyio.CancelScope(shield=True)
+        self._scope: anyio.CancelScope | None = None
 
     @property
     def queued_bytes(self) -> int:
@@ -79,7 +78,8 @@ class Writer:
 
     async def run(self) -> None:
         """Write what is queued until `finish`, or until the stream breaks."""
-        with self._scope:
+        # Shielded: `finish` alone ends it, and knows how long the last frames may take.
+        with anyio.CancelScope(shield=True) as self._scope:
             try:
                 while await self._have_frames():
                     data = self._take_frames()
@@ -103,8 +103,9 @@ class Writer:
             await self._done.wait()
         if not self._done.is_set():
             logger.warning("%d bytes were not written: nobody read them", self._queued_bytes)
-            self._scope.cancel()
-            await self._done.wait()
+            if self._scope is not None:
+                self._scope.cancel()
+                await self._done.wait()
 
     async def _have_frames(self) -> bool:
         while not self._frames:

@@ -848,3 +848,13 @@ async def test_every_frame_is_one_line_of_json() -> None:
         data = await theirs.receive()
     lines = data.decode().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [1, None]
+
+
+def test_an_endpoint_can_be_made_and_told_things_before_a_loop_runs() -> None:
+    ours, theirs = stream_pair()
+    endpoint = Endpoint(ours, nothing_served)
+    endpoint.notify("early", {})
+    endpoint.stop("Stopped early.")
+    asyncio.run(endpoint.run())
+    received = asyncio.run(Peer(theirs).read_rest())
+    assert received == [{"method": "early", "params": {}}]
