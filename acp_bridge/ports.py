@@ -82,6 +82,9 @@ class PendingTurn(Protocol):
     async def ended(self) -> TurnEnd:
         """Wait for the end of this prompt's turn. Cancelling the wait does not stop the turn."""
 
+    def withdraw(self) -> None:
+        """End this prompt's turn, or never start it; the others stay. Over already: no-op."""
+
 
 class LiveSession(Protocol):
     """An open session. Independent of every other one."""

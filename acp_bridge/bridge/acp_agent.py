@@ -5,11 +5,12 @@ returns. The parameters' types are the generated ones; their meaning is checked 
 """
 
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+import anyio.lowlevel
 import attrs
 
 from acp_bridge.acp.client_side import ClientCalls
@@ -29,6 +30,7 @@ from acp_bridge.acp.types import (
     PromptRequest,
     PromptResponse,
     SessionInfo,
+    SessionUpdate,
 )
 from acp_bridge.bridge.clients import view_for
 from acp_bridge.bridge.permissions import AcpClient
@@ -56,21 +58,31 @@ _STOP_REASONS: dict[str, StopReason] = {
     "aborted": "cancelled",
 }
 
+EVENTS_PER_YIELD = 100
+"""Events replayed between two looks at the event loop: a long log must not delay other sessions."""
+
 _OUR_FAULTS = frozenset({"STORE", "INTERNAL"})
 
 
-@attrs.frozen(slots=True)
+@attrs.define(slots=True)
 class OpenSession:
-    """A session that this connection has open, and what it shows the client."""
+    """A session that this connection has open, and what it shows the client.
+
+    While a replay is shown, ``client.showing`` is locked and what happens meanwhile waits in
+    ``held``: else a busy session's updates would come in the middle of its past.
+    """
 
     live: LiveSession
+    client: AcpClient
     projector: Projector
+    held: list[SessionUpdate] | None = None
 
 
 class AcpAgent:
     """Implements `acp.agent_side.Agent` for one connection.
 
-    ``traits`` are what the client said in an ``initialize`` that was answered already.
+    ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
+    tells whether the connection has ended.
     """
 
     def __init__(
@@ -80,7 +92,9 @@ class AcpAgent:
         calls: ClientCalls,
         version: str,
         traits: ClientTraits,
+        is_gone: Callable[[], bool],
     ) -> None:
+        self._is_gone = is_gone
         self._runtime = runtime
         self._calls = calls
         self._version = version
@@ -121,8 +135,9 @@ class AcpAgent:
         live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
         known = self._sessions.get(live.session_id)
         if known is None or known.live is not live:
-            self._open(live, client)
-        await self._replay(live)
+            known = self._open(live, client)
+        async with known.client.showing:
+            await self._replay(known)
         return LoadSessionResponse()
 
     async def list_sessions(self, params: ListSessionsRequest) -> ListSessionsResponse:
@@ -166,10 +181,16 @@ class AcpAgent:
     async def _answer_prompt(self, session: OpenSession, turn: PendingTurn) -> PromptResponse:
         try:
             end = await turn.ended()
-        except BaseException:
-            # The client withdrew its request ($/cancel_request): then the turn is unwanted too.
-            session.live.cancel()
-            raise
+        except anyio.get_cancelled_exc_class():
+            if not self._is_gone():
+                turn.withdraw()  # by $/cancel_request: the request is unwanted, so is its turn
+                raise
+            # The connection has ended: the log says so, and who still reads gets an answer.
+            with anyio.CancelScope(shield=True):
+                await session.live.close()
+            return PromptResponse(stop_reason="cancelled")
+        async with session.client.showing:
+            pass  # a replay under way still holds updates of this turn
         return PromptResponse(stop_reason=_stop_reason(end))
 
     def _session(self, session_id: str) -> OpenSession:
@@ -178,35 +199,49 @@ class AcpAgent:
             raise SessionNotFoundError(session_id)
         return session
 
-    def _open(self, live: LiveSession, client: AcpClient) -> None:
+    def _open(self, live: LiveSession, client: AcpClient) -> OpenSession:
         projector = Projector(cwd=live.cwd, view=view_for(self._traits))
         # The stored part is folded silently: ids, titles and the context's size follow from it.
         for event in live.events:
             projector.project(event)
         client.session_id = live.session_id
         client.shown_call = projector.shown_call
+        session = self._sessions[live.session_id] = OpenSession(live, client, projector)
         session_id = live.session_id
         update = self._calls.session_update
 
         def consume(event: RuntimeEvent) -> None:
             for shown in projector.project(event):
-                update(session_id, shown)
+                if session.held is None:
+                    update(session_id, shown)
+                else:
+                    session.held.append(shown)
 
         live.attach(consume)
-        self._sessions[session_id] = OpenSession(live, projector)
+        return session
 
-    async def _replay(self, live: LiveSession) -> None:
+    async def _replay(self, session: OpenSession) -> None:
+        """Show all that happened so far, then what happened while it was shown."""
+        live = session.live
+        session.held = session.projector.unfinished()
         events = list(live.events)
-        images = await _images(live, events)
-        projector = Projector(
-            cwd=live.cwd, view=view_for(self._traits), replay=True, find_attachment=images.get
-        )
-        for event in events:
-            for shown in projector.project(event):
+        try:
+            images = await _images(live, events)
+            projector = Projector(
+                cwd=live.cwd, view=view_for(self._traits), replay=True, find_attachment=images.get
+            )
+            for number, event in enumerate(events):
+                for shown in projector.project(event):
+                    self._calls.session_update(live.session_id, shown)
+                await self._calls.flow()
+                if number % EVENTS_PER_YIELD == EVENTS_PER_YIELD - 1:
+                    await anyio.lowlevel.checkpoint()
+            for shown in projector.finish_replay():
                 self._calls.session_update(live.session_id, shown)
-            await self._calls.flow()
-        for shown in projector.finish_replay():
-            self._calls.session_update(live.session_id, shown)
+        finally:
+            held, session.held = session.held, None
+            for shown in held:
+                self._calls.session_update(live.session_id, shown)
 
 
 def _stop_reason(end: TurnEnd) -> StopReason:

@@ -59,6 +59,8 @@ def image_from_base64(data: str, mime_type: str, *, field: str) -> Image:
         raise InvalidParamsError(
             f"The image data is not a sound {mime_type}.", field=f"{field}.data"
         )
+    if not _whole(raw, mime_type):
+        raise InvalidParamsError("The image data is cut off.", field=f"{field}.data")
     _, width, height = size
     if not 0 < max(width, height) <= IMAGE_SIDE_PIXELS_MAX or min(width, height) < 1:
         raise InvalidParamsError(
@@ -93,6 +95,19 @@ def _size(raw: bytes) -> tuple[str, int, int] | None:
     return None
 
 
+def _whole(raw: bytes, mime_type: str) -> bool:
+    """Whether the end of the image is there; junk behind it is none of our business."""
+    match mime_type:
+        case "image/png":
+            return b"IEND\xaeB`\x82" in raw
+        case "image/jpeg":
+            return b"\xff\xd9" in raw
+        case "image/gif":
+            return raw.rstrip(b"\0").endswith(b";")
+        case _:
+            return len(raw) >= int.from_bytes(raw[4:8], "little") + 8
+
+
 def _webp_size(raw: bytes) -> tuple[str, int, int] | None:
     match raw[12:16]:
         case b"VP8 ":
@@ -113,6 +128,8 @@ def _jpeg_size(raw: bytes) -> tuple[str, int, int] | None:
     while raw[at] == 0xFF:  # noqa: PLR2004  # every marker begins so
         marker = raw[at + 1]
         (length,) = struct.unpack(">H", raw[at + 2 : at + 4])
+        if length < 2:  # noqa: PLR2004  # the length counts its own two bytes
+            break
         if marker in _JPEG_SIZE_MARKERS:
             height, width = struct.unpack(">HH", raw[at + 5 : at + 9])
             return ("image/jpeg", width, height)

@@ -4,9 +4,12 @@
 offered options counts as a rejection (field report R085); a client that is gone too.
 """
 
+import errno
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import anyio
 
 from acp_bridge.acp.client_side import ClientCalls, Unusable
 from acp_bridge.acp.hello import ClientTraits
@@ -18,7 +21,7 @@ from acp_bridge.acp.types import (
 )
 from acp_bridge.bridge.projector import ShownCall
 from acp_bridge.bridge.tool_calls import text_content
-from acp_bridge.errors import PeerError, PeerGoneError
+from acp_bridge.errors import PeerError, PeerGoneError, ResourceNotFoundError
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.vocabulary import Answer, CallId, SessionId
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
+
+GONE_WAIT_S = 10.0
+"""How long a question waits for its turn's end when the client has gone: longer than that takes."""
 
 _ALLOW_ONCE, _ALLOW_ALWAYS, _REJECT_ONCE = "allow-once", "allow-always", "reject-once"
 _ANSWERS = {
@@ -39,13 +45,14 @@ class AcpClient:
     """Implements `ports.Client` for one session.
 
     ``shown_call`` gives the call as the client has it; bound late, since projector and client
-    belong to each other.
+    belong to each other. ``showing`` is held while a replay is shown.
     """
 
     def __init__(self, calls: ClientCalls, traits: ClientTraits) -> None:
         self._calls = calls
         self._traits = traits
         self.session_id = SessionId("")
+        self.showing = anyio.Lock(fast_acquire=True)
         self.shown_call: Callable[[CallId], ShownCall | None] = lambda _call_id: None
 
     @property
@@ -73,9 +80,13 @@ class AcpClient:
             tool_call=_whole_call(call, ask),
             options=_options(ask),
         )
+        async with self.showing:
+            pass  # a replay under way has yet to show the call
         try:
             outcome = await self._calls.request_permission(request)
         except PeerGoneError:
+            # The session is about to be closed: the turn ends there, without another model call.
+            await anyio.sleep(GONE_WAIT_S)
             return Answer.UNAVAILABLE
         match outcome:
             case CancelledPermissionOutcome():
@@ -91,6 +102,8 @@ class AcpClient:
         try:
             return await self._calls.read_text_file(self.session_id, str(path))
         except (PeerError, PeerGoneError) as failure:
+            if isinstance(failure, PeerError) and failure.peer_code == ResourceNotFoundError.code:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from failure
             raise OSError(f"the editor could not read it: {failure.details}") from failure
 
     async def write_text(self, path: Path, text: str) -> None:

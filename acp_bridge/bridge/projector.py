@@ -91,7 +91,7 @@ class Projector:
         self._view = view
         self._replay = replay
         self._find_attachment = find_attachment
-        self._sent: dict[Place, int] = {}
+        self._sent: dict[Place, tuple[Literal["text", "reasoning"], list[str]]] = {}
         self._attempt = 1
         self._turn = 0
         self._messages_in_turn = 0
@@ -121,13 +121,22 @@ class Projector:
         """What a replay ends with: the context's fill."""
         return [] if self._usage is None else [self._usage]
 
+    def unfinished(self) -> list[SessionUpdate]:
+        """The text so far of messages that are no rows yet: what a replay cannot know."""
+        return [
+            _chunk(kind, place, "".join(pieces)) for place, (kind, pieces) in self._sent.items()
+        ]
+
     def shown_call(self, call_id: CallId) -> ShownCall | None:
         """A call as the client has it, for a permission request."""
         return self._calls.get(call_id)
 
     def _delta(self, delta: StreamDelta) -> SessionUpdate:
         place = (delta.turn, delta.step, delta.attempt, delta.block)
-        self._sent[place] = self._sent.get(place, 0) + len(delta.text)
+        sent = self._sent.get(place)
+        if sent is None:
+            sent = self._sent[place] = (delta.kind, [])
+        sent[1].append(delta.text)
         return _chunk(delta.kind, place, delta.text)
 
     def _answer(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
@@ -153,7 +162,8 @@ class Projector:
         turn, step = _integer(data, "turn"), _integer(data, "step")
         for block, kind, text in _told_texts(data):
             place = (turn, step, self._attempt, block)
-            rest = text[self._sent.pop(place, 0) :]
+            _, pieces = self._sent.pop(place, (kind, []))
+            rest = text[sum(map(len, pieces)) :]
             for start in range(0, len(rest), TEXT_CHARS_MAX):
                 yield _chunk(kind, place, rest[start : start + TEXT_CHARS_MAX])
 
@@ -194,6 +204,7 @@ class Projector:
     def _turn_start(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         self._turn = _integer(data, "turn")
         self._messages_in_turn = 0
+        self._sent.clear()
         return ()
 
     def _turn_end(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:

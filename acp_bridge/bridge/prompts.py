@@ -125,7 +125,10 @@ def _resource_block(resource: object, field: str) -> JsonObject:
 
 def _where(uri: str) -> str:
     """A file URI as path and lines, since models work with paths; others as they are."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # text that is no URI: shown as it is
+        return uri
     if parts.scheme != "file":
         return uri
     path = unquote(parts.path)
@@ -139,7 +142,8 @@ def _where(uri: str) -> str:
 
 
 def _name(uri: str, name: str) -> str:
-    return name or unquote(urlsplit(uri).path).rpartition("/")[2] or uri
+    path = uri.partition("#")[0].partition("?")[0]
+    return name or unquote(path).rpartition("/")[2] or uri
 
 
 def _title(pieces: Sequence[str], blocks: Sequence[ContentBlock]) -> str:

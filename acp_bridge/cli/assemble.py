@@ -70,6 +70,7 @@ async def serve(
             calls=ClientCalls(endpoint),
             version=__version__,
             traits=traits or ClientTraits(),
+            is_gone=lambda: endpoint.gone is not None,
         )
         face = AgentFace(agent)
         started(endpoint)

@@ -69,8 +69,8 @@ class AnswerTaker:
             rows = [self.attempt_row(recorder)]
             if retry is not None:
                 rows.append(self._retry_row(retry_id, retry, end))
-            self.open_recorder = None
             await self._desk.committer.commit(rows)
+            self.open_recorder = None
             if retry is None:
                 return end
             logger.info(
@@ -140,7 +140,7 @@ class AnswerTaker:
         )
 
     def _checked_stop(self, recorder: AnswerRecorder, stop: StopChunk) -> StopChunk | FailureChunk:
-        if recorder.empty and stop.reason in {"end_turn", "tool_calls"}:
+        if not recorder.content(with_calls=True) and stop.reason in {"end_turn", "tool_calls"}:
             return FailureChunk(
                 message="the model gave an empty answer", code="EMPTY_RESPONSE", retryable=True
             )

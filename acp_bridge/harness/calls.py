@@ -25,6 +25,7 @@ from acp_bridge.vocabulary import (
     Answer,
     CallId,
     Draft,
+    FileDiff,
     JsonObject,
     JsonValue,
     ToolOutput,
@@ -82,11 +83,11 @@ class CallRunner:
             planned = self._plan(call)
             self.unanswered[planned.call_id] = planned
 
-    async def run(self, message: Draft) -> None:
-        """Commit the answer's row and take every call to its result.
+    async def start(self, message: Draft) -> None:
+        """Commit the answer's row with what begins its calls.
 
         Raises:
-            StoreFailedError: the disk refused a row.
+            StoreFailedError: the disk refused: neither answer nor calls are in the log.
         """
         calls = list(self.unanswered.values())
         rows = [self._ask_row(c) if c.question else self._call_row(c) for c in calls]
@@ -94,8 +95,15 @@ class CallRunner:
         for call, event in zip(calls, events[1:], strict=True):
             if call.question is None:
                 call.seq = event.seq
+
+    async def finish(self) -> None:
+        """Take every call to its result.
+
+        Raises:
+            StoreFailedError: the disk refused a row.
+        """
         async with anyio.create_task_group() as group:
-            for call in calls:
+            for call in list(self.unanswered.values()):
                 group.start_soon(self._guarded, call, group.cancel_scope.cancel)
         if self._failure is not None:
             raise self._failure
@@ -121,7 +129,7 @@ class CallRunner:
         try:
             await self._take(call)
         except BridgeError as failure:
-            self._failure = failure
+            self._failure = self._failure or failure
             stop()
 
     async def _take(self, call: Planned) -> None:
@@ -156,7 +164,11 @@ class CallRunner:
 
     async def _ask(self, call: Planned, question: Question) -> Answer:
         assert call.tool is not None
-        diffs = await call.tool.preview(call.arguments, self._context(call))
+        diffs: tuple[FileDiff, ...] = ()
+        try:
+            diffs = await call.tool.preview(call.arguments, self._context(call))
+        except Exception:  # the question can be put without it
+            logger.exception("session %s: no preview of %s", self._desk.session_id, call.name)
         if diffs:
             self._desk.committer.emit(ToolPreview(call.call_id, diffs))
         ask = PermissionAsk(call.call_id, call.name, question.reason, question.always_label)
@@ -175,7 +187,8 @@ class CallRunner:
         rows = [Draft(kind, data) for kind, data in result.rows]
         rows.append(self._result_row(call, result))
         del self.unanswered[call.call_id]
-        if not self.unanswered:
+        is_last = not self.unanswered
+        if is_last:
             rows.append(Draft("step/end", {"turn": self._turn, "step": self._step}))
             rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
         try:
@@ -183,7 +196,7 @@ class CallRunner:
         except BaseException:
             self.unanswered[call.call_id] = call
             raise
-        self.step_ended = not self.unanswered
+        self.step_ended = is_last
 
     def _plan(self, call: JsonObject) -> Planned:
         name, text = str(call["name"]), str(call["arguments"])

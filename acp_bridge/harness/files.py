@@ -5,6 +5,7 @@ its byte order mark and with plain line ends; where that is the only difference 
 disk's bytes are the truth, so that an edit keeps them.
 """
 
+import errno
 from pathlib import Path
 
 from acp_bridge.harness.tools.disk import DiskFiles
@@ -32,11 +33,11 @@ class SessionFiles:
             text = await self._client.read_text(path)
         except OSError:
             if stored is None:
-                raise
+                raise _not_there(path) from None  # whatever the editor calls it
             return stored  # the editor cannot, the disk can
         if stored is None and not text:
             # Several editors answer an empty text for a file that is not there.
-            raise FileNotFoundError(path)
+            raise _not_there(path)
         if stored is not None and _plain(stored.decode()) == _plain(text):
             return stored
         return text.encode(errors="replace")
@@ -47,6 +48,10 @@ class SessionFiles:
             await self._client.write_text(path, data.decode())
         else:
             await self._disk.write_bytes(path, data)
+
+
+def _not_there(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "no such file", str(path))
 
 
 def _is_text(data: bytes) -> bool:

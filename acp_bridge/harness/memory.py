@@ -4,6 +4,7 @@ Rows before the inherited cut belong to another session: they shape the model's 
 place and position count from the cut on (``session/end-seed {inherited: true}``).
 """
 
+import re
 from collections.abc import Iterable
 
 from acp_bridge.vocabulary import Event, JsonObject, JsonValue
@@ -11,6 +12,7 @@ from acp_bridge.vocabulary import Event, JsonObject, JsonValue
 PLACE_ROW = "plugin:acp-bridge/place"
 GRANT_ROW = "plugin:acp-bridge/grant"
 SCRIPTED = "scripted"
+_PLACE = re.compile(r"[1-9][0-9]{0,8}(?:/[1-9][0-9]{0,8})*")
 
 
 class SessionMemory:
@@ -61,7 +63,7 @@ def _answered(memory: SessionMemory, _data: JsonObject) -> None:
 
 def _place(memory: SessionMemory, data: JsonObject) -> None:
     place = data.get("place")
-    memory.place = place if isinstance(place, str) else None
+    memory.place = place if isinstance(place, str) and _PLACE.fullmatch(place) else None
 
 
 def _grant(memory: SessionMemory, data: JsonObject) -> None:

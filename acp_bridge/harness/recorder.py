@@ -24,18 +24,12 @@ class AnswerRecorder:
         self._clock = clock
         self._blocks: list[JsonObject] = []
         self._texts: list[str] = []
-        self._block: int | None = None
+        self._block: tuple[int, BlockType] | None = None
         self._run: tuple[list[JsonValue], list[JsonValue]] | None = None
         self._run_time = 0
         self._call_ids: set[str] = set()
-        self._raw_id = ""
         self.stream: list[JsonValue] = []
         self.usage: JsonObject | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing but bookkeeping has arrived."""
-        return not self._blocks
 
     @property
     def index(self) -> int:
@@ -83,18 +77,18 @@ class AnswerRecorder:
         return [dict(block) for block in self._blocks if block["type"] == "tool-call"]
 
     def _text(self, block: int, kind: Literal["text", "reasoning"], text: str) -> None:
-        if block != self._block:
-            self._open_block(block, {"type": kind, "text": ""})
+        if self._block != (block, kind):
+            self._open_block((block, kind), {"type": kind, "text": ""})
         if self._run is None:
             self._open_run({"type": f"{kind}-chunks"}, texts="texts")
         self._append(text)
 
     def _call(self, chunk: ToolCallChunk) -> None:
-        if chunk.block != self._block or (chunk.name is not None and self._raw_id):
-            self._raw_id = chunk.call_id
+        place: tuple[int, BlockType] = (chunk.block, "tool-call")
+        if self._block != place or chunk.name is not None:
             call_id = self._unique(chunk.call_id)
             call: JsonObject = {"type": "tool-call", "id": call_id, "name": chunk.name or ""}
-            self._open_block(chunk.block, {**call, "arguments": ""})
+            self._open_block(place, {**call, "arguments": ""})
             first: JsonObject = {
                 "type": "tool-call-chunks",
                 "id": call_id,
@@ -117,9 +111,9 @@ class AnswerRecorder:
         self._call_ids.add(name)
         return name
 
-    def _open_block(self, block: int, value: JsonObject) -> None:
+    def _open_block(self, place: tuple[int, BlockType], value: JsonObject) -> None:
         self._close_block()
-        self._block = block
+        self._block = place
         self._blocks.append(value)
         self._record(
             {"type": "block-start", "index": len(self._blocks) - 1, "blockType": value["type"]}
@@ -139,7 +133,6 @@ class AnswerRecorder:
         self._texts = []
         self._block = None
         self._run = None
-        self._raw_id = ""
 
     def _store_text(self) -> None:
         if self._block is not None:

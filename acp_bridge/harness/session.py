@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from acp_bridge.errors import StoreFailedError
+from acp_bridge.errors import BridgeError
 from acp_bridge.harness.desk import Desk
-from acp_bridge.harness.turn import Turn
+from acp_bridge.harness.turn import FAULT, Turn
 from acp_bridge.ports import Consumer
 from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Prompt, SessionId, TurnEnd
 
@@ -30,7 +30,7 @@ class WaitingPrompt:
 
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
-        self.cancelled = False
+        self.scope = anyio.CancelScope()
         self._end: TurnEnd | None = None
         self._done = anyio.Event()
 
@@ -38,6 +38,10 @@ class WaitingPrompt:
         """The prompt's turn is over."""
         self._end = end
         self._done.set()
+
+    def withdraw(self) -> None:
+        """End this prompt's turn, or never start it. The others stay."""
+        self.scope.cancel()
 
     async def ended(self) -> TurnEnd:
         """Wait for the end of this prompt's turn."""
@@ -53,7 +57,7 @@ class HarnessSession:
         self._desk = desk
         self._inbox: deque[WaitingPrompt] = deque()
         self._wake = anyio.Event()
-        self._scope: anyio.CancelScope | None = None
+        self._running: WaitingPrompt | None = None
         self._closing = False
         self._served = anyio.Event()
         desk.committer.attach(self._remember)
@@ -81,7 +85,7 @@ class HarnessSession:
     @property
     def busy(self) -> bool:
         """Whether a turn runs or a prompt waits."""
-        return self._scope is not None or bool(self._inbox)
+        return self._running is not None or bool(self._inbox)
 
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
@@ -100,9 +104,9 @@ class HarnessSession:
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
         for waiting in self._inbox:
-            waiting.cancelled = True
-        if self._scope is not None:
-            self._scope.cancel()
+            waiting.withdraw()
+        if self._running is not None:
+            self._running.withdraw()
 
     async def close(self) -> None:
         """Cancel, wait until quiet, release the log. Idempotent."""
@@ -135,22 +139,28 @@ class HarnessSession:
 
     async def _run(self, waiting: WaitingPrompt) -> None:
         end = TurnEnd("aborted")
+        self._running = waiting
         try:
-            if not waiting.cancelled:
+            if not waiting.scope.cancel_called:
                 end = await self._turns(waiting)
+        except Exception:  # one session's fault must not end the others
+            logger.exception("session %s: a prompt failed", self.session_id)
+            end = TurnEnd("error", FAULT, "INTERNAL")
         finally:
-            self._scope = None
+            self._running = None
             waiting.settle(end)
 
     async def _turns(self, waiting: WaitingPrompt) -> TurnEnd:
         """The prompt's turn, after the turns of messages that the log's inbox still holds."""
-        with anyio.CancelScope() as self._scope:
+        with waiting.scope:
             try:
                 await self._desk.committer.repair()
                 for left in list(self._desk.committer.writer.state.inbox["next-turn"]):
-                    await Turn(self._desk, left, title="", pending=True).run()
+                    end = await Turn(self._desk, left, title="", pending=True).run()
+                    if end.code == "STORE":
+                        return end
                 await self._keep_attachments(waiting.prompt)
-            except StoreFailedError as failure:
+            except BridgeError as failure:
                 return TurnEnd("error", failure.details, "STORE")
             message = self._user_message(waiting.prompt)
             turn = Turn(self._desk, message, title=waiting.prompt.title, pending=False)

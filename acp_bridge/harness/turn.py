@@ -9,7 +9,7 @@ import logging
 
 import anyio
 
-from acp_bridge.errors import BridgeError, StoreFailedError
+from acp_bridge.errors import BridgeError
 from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json, tool_list
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.desk import Desk
@@ -27,7 +27,7 @@ STEP_LIMIT = "STEP_LIMIT"
 """The log's code for a turn that this limit ended; the projector says it in text."""
 
 _REFUSAL: JsonObject = {"message": "The model refused to answer.", "code": "REFUSAL"}
-_FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
+FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
 
 
 class Turn:
@@ -59,7 +59,7 @@ class Turn:
             return await self._fail(failure.details, "STORE")
         except Exception:
             logger.exception("session %s: turn %d failed", self._desk.session_id, self._number)
-            return await self._fail(_FAULT, "INTERNAL")
+            return await self._fail(FAULT, "INTERNAL")
 
     async def _admit(self) -> None:
         """One batch: birth rows if they are missing, inbox, turn and step start, the request."""
@@ -151,9 +151,10 @@ class Turn:
             if not calls or answer.reason == "refusal":
                 return await self._finish(taker, answer)
             message = taker.message_row(answer.recorder, with_calls=True, cut=False)
-            self._calls = CallRunner(self._desk, turn=self._number, step=self._step, calls=calls)
-            taker.open_recorder = None
-            await self._calls.run(message)
+            runner = CallRunner(self._desk, turn=self._number, step=self._step, calls=calls)
+            await runner.start(message)
+            taker.open_recorder, self._calls = None, runner
+            await runner.finish()
             self._step += 1
             self._calls = None
             if self._step > STEPS_MAX:
@@ -174,8 +175,8 @@ class Turn:
                 reason = {"kind": "completed"}
                 end = TurnEnd("completed")
         message = taker.message_row(answer.recorder, with_calls=False, cut=False)
-        taker.open_recorder = None
         await self._desk.committer.commit([message, *self._end_rows(reason)])
+        taker.open_recorder = None
         return end
 
     async def _fail(self, details: str, code: str, error: JsonObject | None = None) -> TurnEnd:
@@ -203,7 +204,7 @@ class Turn:
                 rows += self._calls.abort_rows()
         try:
             await self._desk.committer.commit([*rows, *self._end_rows(reason)])
-        except StoreFailedError as failure:
+        except BridgeError as failure:
             # The next turn, or the next opening, closes it; what was told is safe.
             logger.error(  # noqa: TRY400  # the sentence says it all
                 "session %s: turn %d could not be closed: %s",

@@ -141,6 +141,9 @@ def items_from_json(stream: list[JsonValue], where: str) -> tuple[Item, ...]:
 def _item(raw: JsonObject, where: str) -> Item:
     for key, read in _READERS.items():
         if key in raw:
+            unknown = raw.keys() - {key, *_EXTRAS.get(key, ())}
+            if unknown:
+                raise ConfigError(f"{where}: unknown key {min(unknown)!r} beside {key!r}")
             return read(raw, where)
     raise ConfigError(f"{where}: expected one of {', '.join(_READERS)}")
 
@@ -155,12 +158,15 @@ def _say(kind: Literal["text", "reasoning"]) -> Callable[[JsonObject, str], Say]
 
 def _call(raw: JsonObject, where: str) -> Call:
     call = _object(raw["tool_call"], f"{where}, tool_call")
+    unknown = call.keys() - {"id", "name", "arguments", "arguments_text", "split"}
+    if unknown:
+        raise ConfigError(f"{where}: unknown key {min(unknown)!r} in tool_call")
     if "arguments_text" in call:
         text = _string(call, "arguments_text", where)
     else:
         text = json.dumps(call.get("arguments", {}), ensure_ascii=False)
     split = call.get("split", raw.get("split", 1))
-    if not isinstance(split, int) or split < 1:
+    if isinstance(split, bool) or not isinstance(split, int) or split < 1:
         raise ConfigError(f'{where}: "split" must be a whole number from 1')
     return Call(
         call_id=_string(call, "id", where),
@@ -227,6 +233,10 @@ _READERS: dict[str, Callable[[JsonObject, str], Item]] = {
     "error": _fail,
     "disconnect": _disconnect,
 }
+
+
+_EXTRAS = {"text": ("repeat",), "reasoning": ("repeat",), "tool_call": ("split",)}
+"""What may stand beside an item's own key."""
 
 
 def _parsed(line: str, where: str) -> JsonValue:

@@ -4,6 +4,7 @@ The real runtime's layout (dsh-events section 4). Files never change once writte
 """
 
 import os
+import threading
 from pathlib import Path
 
 from acp_bridge.errors import StoreFailedError
@@ -27,7 +28,7 @@ class AttachmentStore:
         path = self._path(attachment_id)
         if path is None or path.exists():
             return
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:

@@ -14,7 +14,7 @@ import anyio.abc
 import anyio.to_thread
 import attrs
 
-from acp_bridge.errors import InvalidParamsError
+from acp_bridge.errors import InvalidParamsError, SessionConflictError
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Desk, World
 from acp_bridge.harness.files import SessionFiles
@@ -88,6 +88,8 @@ class EmbeddedRuntime:
     ) -> bool | None:
         with anyio.CancelScope(shield=True):
             await self.close()
+        assert self._group is not None
+        self._group.cancel_scope.cancel()  # what is left has had its time
         return await self._stack.__aexit__(kind, fault, traceback)
 
     def check_model(self) -> None:
@@ -109,12 +111,18 @@ class EmbeddedRuntime:
         self, session_id: SessionId, cwd: Path, client: Client
     ) -> HarnessSession:
         """A stored session, opened for writing; one that is open already is given again."""
-        while (opening := self._opening.get(session_id)) is not None:
-            await opening.wait()
-        live = self._open.get(session_id)
-        if live is not None and live.closing:
-            await live.close()
+        while True:
             live = self._open.get(session_id)
+            if (opening := self._opening.get(session_id)) is not None:
+                await opening.wait()
+            elif live is None or not live.closing:
+                break
+            else:
+                await live.close()
+                if self._open.get(session_id) is live:
+                    raise SessionConflictError(
+                        f"Session {session_id} is still being closed: try again."
+                    )
         if live is None:
             self._opening[session_id] = anyio.Event()
             try:
@@ -160,8 +168,13 @@ class EmbeddedRuntime:
                 f"Session {session_id} belongs to a subagent: its parent reopens it.",
                 field="sessionId",
             )
-        if stored.cwd is not None:
-            _check_cwd(Path(stored.cwd), cwd)
+        if stored.cwd is None:
+            raise InvalidParamsError(
+                f"Session {session_id} was made without a working folder: it cannot be continued "
+                "here.",
+                field="sessionId",
+            )
+        _check_cwd(Path(stored.cwd), cwd)
         writer = await anyio.to_thread.run_sync(self._store.open, session_id)
         return self._start(writer, model, client)
 
