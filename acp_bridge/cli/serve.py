@@ -35,8 +35,10 @@ class Greeting(NamedTuple):
 
 def run(flags: Mapping[str, str | None]) -> int:
     """Serve until the client is gone; the exit code."""
+    import gc
     import os
 
+    gc.disable()  # nothing that an import makes is garbage; `_serve` switches it on again
     try:
         stdio = claim()
         received = stdio.read_first_line()
@@ -83,6 +85,7 @@ def greet(received: bytes) -> Greeting:
 
 
 def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting) -> int:
+    import gc
     import os
 
     import anyio
@@ -105,6 +108,10 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
         async with anyio.create_task_group() as group:
 
             def started(endpoint: Endpoint) -> None:
+                # What is loaded by now stays: the collector need not walk it again and again.
+                gc.freeze()
+                gc.enable()
+
                 def on_end(ending: Ending) -> None:
                     nonlocal exit_code
                     exit_code = ending.exit_code
