@@ -62,7 +62,7 @@ class Agent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={k: v for k, v in os.environ.items() if not k.startswith("ACP_BRIDGE")},
+            env=_env(),
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -129,6 +129,15 @@ class Agent:
         """``session/prompt`` to its end: how many updates came."""
         block = {"type": "text", "text": text}
         return self.count("session/prompt", {"sessionId": session_id, "prompt": [block]})[0]
+
+
+def _env() -> dict[str, str]:
+    """The environment without what would change how an agent runs: an editor has none of it.
+
+    PYTHONDONTWRITEBYTECODE above all would have sources compiled at every start.
+    """
+    ours = ("ACP_BRIDGE", "PYTHON", "COVERAGE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def _write_all(fd: int, data: bytes) -> None:
