@@ -1,0 +1,121 @@
+"""Which calls are asked for, and what "always" covers (R087, R088)."""
+
+from pathlib import Path
+
+import pytest
+
+from acp_bridge.harness.approvals import EDITS_GRANT, Question, question_for
+from acp_bridge.harness.tools import builtin_tools
+from acp_bridge.ports import Access
+
+WORK = Path("/work")
+IN, OUT = WORK / "a.txt", Path("/etc/passwd")
+
+
+def ask(access: Access, *grants: str) -> Question | None:
+    return question_for(access, workspace=WORK, grants=set(grants))
+
+
+@pytest.mark.parametrize(
+    ("access", "grants", "asked", "always"),
+    [
+        (Access(), (), False, False),
+        (Access(reads=(IN,)), (), False, False),
+        (Access(reads=(WORK,)), (), False, False),
+        (Access(reads=(OUT,)), (), True, False),
+        (Access(reads=(OUT,)), (EDITS_GRANT,), True, False),
+        (Access(reads=(Path("/work-too/a"),)), (), True, False),
+        (Access(writes=(IN,)), (), True, True),
+        (Access(writes=(IN,)), (EDITS_GRANT,), False, False),
+        (Access(writes=(OUT,)), (), True, False),
+        (Access(writes=(OUT,)), (EDITS_GRANT,), True, False),
+        (Access(writes=(IN, OUT)), (EDITS_GRANT,), True, False),
+        (Access(command="git status"), (), True, True),
+        (Access(command="git status"), ("words:git status",), False, False),
+        (Access(command="git status -s"), ("words:git status",), False, False),
+        (Access(command="git push"), ("words:git status",), True, True),
+        (Access(command="git status extra"), ("words:git status",), True, True),
+        (Access(command="git status | tee x"), ("words:git status",), True, True),
+        (Access(command="git status; rm x"), ("words:git status",), True, True),
+        (Access(command="git status"), (EDITS_GRANT,), True, True),
+        (Access(writes=(IN,)), ("words:git status",), True, True),
+    ],
+)
+def test_what_is_asked(access: Access, grants: tuple[str, ...], asked: bool, always: bool) -> None:
+    question = ask(access, *grants)
+    assert (question is not None) == asked
+    if question is not None:
+        assert (question.grant is not None) == always == (question.always_label is not None)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "a | b",
+        "a && b",
+        "a; b",
+        "a & b",
+        "a > b",
+        "a < b",
+        "a $(b)",
+        "a `b`",
+        "a $HOME",
+        "a\nb",
+        "a *",
+        "a ?",
+        "a [b]",
+        "a {b,c}",
+        "a ~",
+        "a #b",
+        "a !b",
+        "A=1 b",
+        "a 'b c'",
+        'a "b"',
+        "a \\b",
+        "-x",
+        "",
+        "   ",
+    ],
+)
+def test_a_command_that_is_no_plain_list_of_words_is_granted_to_the_letter(command: str) -> None:
+    question = ask(Access(command=command))
+    assert question is not None
+    assert question.grant == f"command:{command}"
+    assert ask(Access(command=command), f"command:{command}") is None
+    assert ask(Access(command=command + " "), f"command:{command}") is not None
+
+
+def test_an_option_never_hides_a_word() -> None:
+    granted = ask(Access(command="find . -name x"))
+    assert granted is not None
+    assert granted.grant == "words:find . x"
+    assert ask(Access(command="find . -exec rm x"), "words:find . x") is not None
+
+
+def test_labels_say_what_is_covered_in_one_short_line() -> None:
+    for command in ("git status -s", "a\nb" * 100, "word " * 100):
+        question = ask(Access(command=command))
+        assert question is not None
+        assert question.always_label is not None
+        assert "\n" not in question.always_label
+        assert len(question.always_label) < 120
+    label = ask(Access(command="git status -s"))
+    assert label is not None
+    assert "`git status`" in str(label.always_label)
+
+
+def test_a_link_that_leads_out_is_outside(tmp_path: Path) -> None:
+    work, secret = tmp_path / "work", tmp_path / "secret"
+    work.mkdir()
+    secret.mkdir()
+    (work / "link").symlink_to(secret)
+    tools = {tool.name: tool for tool in builtin_tools()}
+    for name, arguments in (
+        ("read", {"file_path": "link/x"}),
+        ("write", {"file_path": "link/new", "content": ""}),
+        ("read", {"file_path": "../secret/x"}),
+    ):
+        access = tools[name].access({**arguments}, work)
+        question = question_for(access, workspace=work.resolve(), grants={EDITS_GRANT})
+        assert question is not None
+        assert "outside the workspace" in question.reason
