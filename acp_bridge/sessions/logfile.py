@@ -36,14 +36,18 @@ _NO_LINK: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
+def disk_reason(error: OSError) -> str:
+    """Why the disk refused, in our words: a clause without a full stop."""
+    code = error.errno or 0
+    name = errno.errorcode.get(code, "an error without a name")
+    return _REASONS.get(code, f"the system answers {name}")
+
+
 def disk_error(session_id: str, what: str, error: OSError) -> StoreFailedError:
     """The sentence for a refusal of the disk. ``what`` is "read" or "written"."""
-    why = _REASONS.get(
-        error.errno or 0, f"the system answers {errno.errorcode.get(error.errno or 0, 'an error')}"
-    )
     safe = "" if what == "read" else " What was stored before is safe."
     return StoreFailedError(
-        f"The log of session {session_id:.100} could not be {what}: {why}.{safe}"
+        f"The log of session {session_id:.100} could not be {what}: {disk_reason(error)}.{safe}"
     )
 
 

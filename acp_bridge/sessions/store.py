@@ -20,10 +20,11 @@ from acp_bridge.errors import (
     SessionMisplacedError,
     SessionNotFoundError,
     SessionUnsupportedError,
+    StoreFailedError,
 )
 from acp_bridge.sessions.codec import decode_header
 from acp_bridge.sessions.header import FORMAT_VERSION, Header, dump_header, parse_header
-from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
+from acp_bridge.sessions.logfile import LogFile, disk_error, disk_reason, take_lock
 from acp_bridge.sessions.paths import (
     Encoding,
     parse_log_name,
@@ -45,7 +46,9 @@ class Listing:
     bad: list[BadSession]
 
 
-_BadSessions: TypeAlias = list[BadSession]  # inside the class, ``list`` is its method
+# Inside the class, ``list`` is its method.
+_BadSessions: TypeAlias = list[BadSession]
+_Paths: TypeAlias = list[Path]
 
 
 class SessionStore:
@@ -75,7 +78,13 @@ class SessionStore:
         return load(self._find(session_id), session_id).log
 
     def list(self) -> Listing:
-        """A summary of every session, subagents included, and the logs that cannot be shown."""
+        """A summary of every session, subagents included, and the logs that cannot be shown.
+
+        Reads and validates every log; a bad one never fails the list.
+
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
         sessions: list[SessionSummary] = []
         bad: list[BadSession] = []
         folders = list(self._session_folders(bad))
@@ -113,9 +122,17 @@ class SessionStore:
                 ids.append(SessionId(header.session_id))
         return ids
 
+    def _projects(self) -> _Paths:
+        try:
+            return _folders(self._root)
+        except OSError as error:
+            raise StoreFailedError(
+                f"The sessions in {self._root} could not be read: {disk_reason(error)}."
+            ) from error
+
     def _session_folders(self, bad: _BadSessions) -> Iterator[Path]:
         """Every folder that could hold a session; project folders that cannot be read go to bad."""
-        for project in _folders(self._root):
+        for project in self._projects():
             try:
                 yield from _folders(project)
             except OSError as error:
@@ -136,11 +153,17 @@ class SessionStore:
         return path
 
     def _find_by_folder(self, name: str) -> Path | None:
-        found = [
-            folder
-            for project in _folders(self._root)
-            if (folder := project / name).is_dir() and _logs_in(folder)
-        ]
+        found: _Paths = []
+        trouble: OSError | None = None
+        for project in self._projects():
+            folder = project / name
+            try:
+                if _logs_in(folder):
+                    found.append(folder)
+            except OSError as error:  # one closed folder must not hide what lies in the others
+                trouble = error
+        if trouble is not None and not found:
+            raise trouble
         if len(found) > 1:
             raise SessionMisplacedError(
                 f"Session {name} lies in two folders, {found[0].parent.name} and"

@@ -56,6 +56,11 @@ def test_a_malformed_header_is_corrupt(change: JsonObject, why: str) -> None:
         parse_header(jsontext.dumps({**row, **change}))
 
 
+def test_whole_floats_in_a_header_count_as_integers() -> None:
+    parsed = parse_header(GOOD_HEADER.replace(b'"createdAt":5', b'"createdAt":5.0'))
+    assert type(parsed.created_at_ms) is int
+
+
 @pytest.mark.parametrize("version", [b"5", b"3", b"4.5", b"0"])
 def test_another_version_is_unsupported_whatever_its_shape(version: bytes) -> None:
     with pytest.raises(SessionUnsupportedError, match="version " + version.decode()):
@@ -91,6 +96,8 @@ def test_a_float_that_is_whole_counts_as_its_integer() -> None:
         ({"sourceEventSeqs": [9]}, "no earlier seq"),
         ({"sourceEventSeqs": [True]}, "no earlier seq"),
         ({"sourceEventSeqs": [3, 3]}, "repeats"),
+        ({"sourceEventSeqs": [0, 1, 2, 3, 4, 5, 6, 7, 8, 8]}, "repeats"),
+        ({"surfaceOp": {"op": "insert", "startSeq": 1, "endSeq": 2}}, "surfaceOp is malformed"),
         ({"sourceEventSeqs": [[3, 1]]}, "malformed"),
         ({"sourceEventSeqs": [[1, 9]]}, "malformed"),
         ({"sourceEventSeqs": [[3, 5], 1]}, "does not rise"),

@@ -23,6 +23,7 @@ from session_rows import (
 
 from acp_bridge.errors import (
     BridgeError,
+    LocalProtocolError,
     SessionConflictError,
     SessionCorruptError,
     SessionMisplacedError,
@@ -30,6 +31,7 @@ from acp_bridge.errors import (
     SessionUnsupportedError,
     StoreFailedError,
 )
+from acp_bridge.sessions import Header
 from acp_bridge.sessions.codec import encode_batch
 from acp_bridge.sessions.logfile import take_lock
 from acp_bridge.sessions.paths import Encoding
@@ -338,3 +340,83 @@ def test_a_second_process_gets_a_conflict_and_a_killed_holder_frees_the_lock(
         process.send_signal(signal.SIGKILL)
         process.wait(10)
     store(tmp_path).open("s").close()
+
+
+def test_folders_that_cannot_be_read_are_reported_and_hide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "good", good("good"))
+    put(tmp_path, "locked", good("locked"))
+    (tmp_path / "--locked--").mkdir()
+    locked = {str(tmp_path / "--locked--"), str(folder_of(tmp_path, "locked"))}
+    scan, listdir = os.scandir, os.listdir
+
+    def guarded_scan(path: Path) -> object:
+        if str(path) in locked:
+            raise PermissionError(13, "")
+        return scan(path)
+
+    def guarded_list(path: Path) -> list[str]:
+        if str(path) in locked:
+            raise PermissionError(13, "")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded_scan)
+    monkeypatch.setattr(os, "listdir", guarded_list)
+    listing = store(tmp_path).list()
+    assert store(tmp_path).read("good").events
+    for attempt in (store(tmp_path).read, store(tmp_path).open):
+        with pytest.raises(StoreFailedError, match="permission is missing"):
+            attempt("locked")
+    monkeypatch.undo()
+    assert [one.session_id for one in listing.sessions] == ["good"]
+    assert {str(bad.path) for bad in listing.bad} == locked
+    assert all("permission is missing" in bad.reason for bad in listing.bad)
+
+
+@pytest.mark.parametrize("target", ["ftruncate", "fsync"])
+def test_a_repair_that_the_disk_refuses_frees_the_lock(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(tmp_path, "s", good("s") + b"\x28\xb5")
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, target, refuse)
+        with pytest.raises(StoreFailedError, match="full"):
+            store(tmp_path, durable=True).open("s")
+    assert path.read_bytes().startswith(good("s"))
+    store(tmp_path).open("s").close()
+
+
+def test_a_new_session_cannot_take_the_id_of_a_damaged_one(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "s")
+    folder.mkdir(parents=True)
+    (folder / "session.v5.jsonl").write_bytes(b"newer")
+    with pytest.raises(SessionConflictError, match="exists already"):
+        store(tmp_path).create(header()).append(text_turn(1))
+    assert [path.name for path in folder.iterdir()] == ["session.v5.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "head", [attrs.evolve(header(), cwd="relative"), attrs.evolve(header(), created_at_ms=-1)]
+)
+def test_a_header_that_no_reader_takes_is_not_written(head: Header, tmp_path: Path) -> None:
+    with pytest.raises(LocalProtocolError, match="No log can have the header"):
+        store(tmp_path).create(head)
+
+
+def test_a_root_that_cannot_be_read_is_one_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    one = store(tmp_path)
+    for attempt in (one.list, one.session_ids, lambda: one.read("s"), lambda: one.open("s")):
+        with pytest.raises(StoreFailedError, match="permission is missing") as caught:
+            attempt()
+        assert str(tmp_path) in caught.value.details

@@ -470,3 +470,40 @@ def test_a_whole_conversation_with_tools_reads_back_equal(tmp_path: Path) -> Non
     stored = store(tmp_path).read("s")
     assert stored.events == made.events
     assert not stored.torn
+
+
+def test_an_interrupt_during_a_write_leaves_no_half_row(
+    writer: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.append([GRANT])
+    before = tree(tmp_path)
+    real = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        real(descriptor, data[:5])
+        raise KeyboardInterrupt
+
+    for target in ("write", "link"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, target, write)
+            made = writer if target == "write" else store(tmp_path).create(header("t"))
+            with pytest.raises((KeyboardInterrupt, TypeError)):
+                made.append([GRANT])
+    after = {name: data for name, data in tree(tmp_path).items() if "/t" not in name}
+    assert after == before
+    assert writer.append([GRANT])[0].seq == 1
+
+
+def test_a_log_that_appears_while_ours_is_made_is_never_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.link
+
+    def link(source: Path, target: Path) -> None:
+        target.write_bytes(b"theirs")
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(SessionConflictError, match="exists already"):
+        store(tmp_path).create(header()).append([GRANT])
+    assert log_file(tmp_path).read_bytes() == b"theirs"

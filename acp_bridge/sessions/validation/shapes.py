@@ -67,20 +67,6 @@ def one_of(*allowed: JsonValue) -> Shape:
 TRUE: Final = one_of(True)  # noqa: FBT003
 
 
-def either(*shapes: Shape) -> Shape:
-    """Some shape fits; else the last one's complaint."""
-
-    def check(value: JsonValue) -> str | None:
-        fault = None
-        for shape in shapes:
-            fault = shape(value)
-            if fault is None:
-                return None
-        return fault
-
-    return check
-
-
 def array(member: Shape) -> Shape:
     """A list whose members all fit."""
 
