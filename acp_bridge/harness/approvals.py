@@ -1,12 +1,12 @@
 """Whether a call must be asked for, and what "always" would cover. Pure.
 
 Mode ``ask``: reads inside the workspace run, everything else asks; anything outside the workspace
-always asks, whatever was granted. A grant covers this session only: one for edits of files, and
-one for each shell command with the same words, options aside, when the command is plain enough to
-be read that way (no pipes, substitutions or redirections); else for that very line.
+always asks, whatever was granted. A grant covers this session only: one for edits of files, one
+for a sub-command of a program that has them (``git status`` with anything after it), when the line
+is plain (no pipes, substitutions or redirections), and else for that very line: options of an
+unknown program may turn a look into a deletion (``find``). The label says what is covered.
 """
 
-import shlex
 from collections.abc import Collection
 from pathlib import Path
 
@@ -17,6 +17,12 @@ from acp_bridge.ports import Access
 EDITS_GRANT = "edits"
 _SHELL_SYNTAX = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n=%")
 """Characters that make a command line more than a list of words."""
+_PROGRAMS_OF_COMMANDS = frozenset(
+    {"bun", "cargo", "docker", "dotnet", "gh", "git", "go", "kubectl", "make", "npm", "pip", "pnpm"}
+    | {"poe", "poetry", "uv", "yarn"}
+)
+"""Programs whose first argument says what is done, so that it is worth a grant of its own."""
+
 _LABEL_CHARS_MAX = 60
 
 
@@ -29,9 +35,15 @@ class Question:
     always_label: str | None = None
 
 
-def question_for(access: Access, *, workspace: Path, grants: Collection[str]) -> Question | None:
-    """The question to ask before a call with this access, or None when it may run."""
-    touched = (*access.reads, *access.writes)
+def question_for(
+    access: Access, *, workspace: Path, spill_dir: Path, grants: Collection[str]
+) -> Question | None:
+    """The question to ask before a call with this access, or None when it may run.
+
+    ``spill_dir`` holds tool output that was too long to show: what is there may be read.
+    """
+    reads = (path for path in access.reads if not path.is_relative_to(spill_dir))
+    touched = (*reads, *access.writes)
     outside = next((path for path in touched if not path.is_relative_to(workspace)), None)
     if outside is not None:
         return Question(reason=f"touches {outside}, which is outside the workspace {workspace}")
@@ -50,21 +62,26 @@ def question_for(access: Access, *, workspace: Path, grants: Collection[str]) ->
 
 def _command_question(command: str) -> Question:
     words = _plain_words(command)
-    if words is None:
-        grant = f"command:{command}"
-        label = f"Always allow this very command: {_short(command)}"
-    else:
-        core = " ".join(word for word in words if not word.startswith("-"))
-        grant = f"words:{core}"
-        label = f"Always allow `{_short(core)}` with any options, for this session"
-    return Question(reason="runs a command", grant=grant, always_label=label)
+    if words is not None and len(words) > 1 and words[0] in _PROGRAMS_OF_COMMANDS:
+        core = f"{words[0]} {words[1]}"
+        return Question(
+            reason="runs a command",
+            grant=f"program:{core}",
+            always_label=f"Always allow `{_short(core)} …` with any arguments, for this session",
+        )
+    shown = " ↵ ".join(command.strip().splitlines())
+    return Question(
+        reason="runs a command",
+        grant=f"command:{command}",
+        always_label=f"Always allow just `{_short(shown)}`, for this session",
+    )
 
 
 def _plain_words(command: str) -> list[str] | None:
     if _SHELL_SYNTAX & set(command):
         return None
-    words = shlex.split(command)
-    return words if words and not words[0].startswith("-") else None
+    words = command.split()
+    return words if len(words) < 2 or not words[1].startswith("-") else None  # noqa: PLR2004
 
 
 def _short(text: str) -> str:

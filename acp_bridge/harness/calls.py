@@ -228,8 +228,12 @@ class CallRunner:
     def _question(self, call: Planned) -> Question | None:
         assert call.tool is not None
         access = call.tool.access(call.arguments, self._desk.cwd)
-        grants = self._desk.memory.grants
-        return question_for(access, workspace=self._desk.cwd.resolve(), grants=grants)
+        return question_for(
+            access,
+            workspace=self._desk.cwd.resolve(),
+            spill_dir=self._desk.world.spill_dir.resolve(),
+            grants=self._desk.memory.grants,
+        )
 
     def _context(self, call: Planned) -> ToolContext:
         def emit(text: str) -> None:

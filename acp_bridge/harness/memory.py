@@ -32,6 +32,15 @@ class SessionMemory:
         """Whether the birth rows (preset, sandbox, policy) are written."""
         for event in events:
             self.apply(event)
+        self.reopened = self.request_header is not None
+
+    def header_reason(self, header: JsonObject) -> str | None:
+        """Why this header must be logged before the next request, None if it need not be."""
+        if self.request_header is None:
+            return "initial"
+        if self.reopened:
+            return "resume"
+        return "change" if header != self.request_header else None
 
     def apply(self, event: Event) -> None:
         """Fold one event."""
@@ -41,6 +50,7 @@ class SessionMemory:
 
 
 def _header(memory: SessionMemory, data: JsonObject) -> None:
+    memory.reopened = False
     header = data.get("header")
     if isinstance(header, dict):
         memory.request_header = header

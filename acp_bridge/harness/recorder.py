@@ -47,12 +47,13 @@ class AnswerRecorder:
                 self._call(chunk)
             case UsageChunk():
                 self._close_block()
+                cached = chunk.cache_read_tokens + chunk.cache_write_tokens
                 self.usage = {
                     "inputTokens": chunk.input_tokens,
                     "outputTokens": chunk.output_tokens,
                     "cacheReadTokens": chunk.cache_read_tokens,
                     "cacheWriteTokens": chunk.cache_write_tokens,
-                    "totalTokens": chunk.input_tokens + chunk.output_tokens,
+                    "totalTokens": chunk.input_tokens + cached + chunk.output_tokens,
                 }
                 self._record({"type": "usage", "usage": self.usage})
 

@@ -131,8 +131,8 @@ class Turn:
         config: JsonObject = {"provider": desk.model.provider, "model": desk.model.name}
         header: JsonObject = {"config": config, "tools": tools}
         rows: list[Draft] = []
-        if header != desk.memory.request_header:
-            reason = "initial" if desk.memory.request_header is None else "change"
+        reason = desk.memory.header_reason(header)
+        if reason is not None:
             rows.append(Draft("request/header", {"header": header, "reason": reason}))
         context: JsonObject = {**config, "contextWindow": desk.model.context_window}
         if context != desk.memory.request_context:
