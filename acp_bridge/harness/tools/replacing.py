@@ -11,14 +11,10 @@ from itertools import takewhile
 
 import attrs
 
-_COUNT_MAX = 1000
-
-_LINE_END = re.compile(r"\r?\n")
-
 
 @attrs.frozen(slots=True)
 class NotReplaced:
-    """Why nothing was replaced. ``count`` is how often the old text occurs (at most 1000)."""
+    """Why nothing was replaced. ``count`` is how often the old text occurs."""
 
     count: int
     hint: str = ""
@@ -41,18 +37,18 @@ def replace_text(text: str, old: str, new: str, *, everywhere: bool) -> str | No
         return NotReplaced(0, _hint(text, old))
     if not everywhere and view.text.find(old, starts[0] + 1) >= 0:
         # Counted with overlaps: of "aa" in "aaa" nobody can say which one is meant.
-        return NotReplaced(max(2, min(len(starts), _COUNT_MAX)))
-    verbatim = "\r" in old and not loose
+        return NotReplaced(max(2, len(starts)))
     head = _common_head(old, new)
     tail = _common_head(old[head:][::-1], new[head:][::-1])
     middle = new[head : len(new) - tail]
+    # Text without line ends, or from a model that sees the file's own ones, goes in as it is.
+    styles = None if "\n" not in middle or ("\r" in old and not loose) else _Styles(text)
     pieces: list[str] = []
     done = 0
     for start in starts if everywhere else starts[:1]:
-        first, last = view.place(start + head), view.place(start + len(old) - tail)
-        style = None if verbatim else _style(text, view.place(start), view.place(start + len(old)))
-        pieces += [text[done:first], _with_line_ends(middle, style)]
-        done = last
+        pieces.append(text[done : view.place(start + head)])
+        pieces.append(middle if styles is None else styles.applied(middle, view.place(start)))
+        done = view.place(start + len(old) - tail)
     return "".join([*pieces, text[done:]])
 
 
@@ -68,6 +64,21 @@ class _View:
         return position + bisect_left(self._shortened, position)
 
 
+class _Styles:
+    """The line ends of a text, by place."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._ends = [match.start() for match in re.finditer(r"\r?\n", text)]
+
+    def applied(self, piece: str, place: int) -> str:
+        """``piece`` with the line end that comes next after ``place``, or else last before it."""
+        if not self._ends:
+            return piece
+        nearest = self._ends[min(bisect_left(self._ends, place), len(self._ends) - 1)]
+        return re.sub(r"(?<!\r)\n", "\r\n", piece) if self._text[nearest] == "\r" else piece
+
+
 def _starts(text: str, old: str) -> list[int]:
     starts = []
     at = text.find(old)
@@ -79,21 +90,6 @@ def _starts(text: str, old: str) -> list[int]:
 
 def _common_head(one: str, two: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
-
-
-def _style(text: str, start: int, end: int) -> str | None:
-    """The line end in use at a match: its own first one, else the next one, else the one before."""
-    found = _LINE_END.search(text, start, end) or _LINE_END.search(text, end)
-    if found is not None:
-        return found[0]
-    before = text.rfind("\n", 0, start)
-    if before < 0:
-        return None
-    return "\r\n" if text[max(before - 1, 0)] == "\r" else "\n"
-
-
-def _with_line_ends(piece: str, style: str | None) -> str:
-    return re.sub(r"(?<!\r)\n", "\r\n", piece) if style == "\r\n" else piece
 
 
 def _hint(text: str, old: str) -> str:
