@@ -49,7 +49,7 @@ from acp_bridge.vocabulary import (
     ToolPreview,
 )
 
-TEXT_CHARS_MAX = 200_000
+TEXT_CHARS_MAX = 150_000
 """A replayed text is cut into chunks of this size: a line of the wire stays below 1 MiB."""
 
 FindAttachment: TypeAlias = Callable[[str], bytes | None]

@@ -20,7 +20,6 @@ from acp_bridge.acp.types import (
     TextContent,
     TextResourceContents,
 )
-from acp_bridge.bridge.images import image_from_base64
 from acp_bridge.errors import InvalidParamsError
 from acp_bridge.vocabulary import JsonObject, Prompt
 
@@ -51,6 +50,9 @@ def prompt_from_acp(blocks: Sequence[ContentBlock]) -> Prompt:
                 content.append(_resource_block(resource, field))
                 title.append(_name(str(getattr(resource, "uri", "")), ""))
             case ImageContent(data=data, mime_type=mime_type):
+                # Late: few prompts hold one, and hashing takes 4 ms to import.
+                from acp_bridge.bridge.images import image_from_base64
+
                 image = image_from_base64(data, mime_type, field=field)
                 attachments[image.attachment_id] = image.data
                 content.append(image.block)
@@ -115,7 +117,9 @@ def _resource_block(resource: object, field: str) -> JsonObject:
             # A model cannot read it here, so a link says all; its bytes never enter the log.
             kind = mime_type or "unknown type"
             shown = f"[attached, not readable here: {_where(uri)}, {kind}, {len(blob)} base64]"
-            link: JsonObject = {"type": "resource_link", "uri": uri, "name": _name(uri, uri)}
+            link: JsonObject = {"type": "resource_link", "uri": uri, "name": _name(uri, "")}
+            if mime_type is not None:
+                link["mimeType"] = mime_type
             return {"type": "text", "text": shown, "_meta": {"acp": link}}
         case _:
             raise InvalidParamsError(

@@ -23,11 +23,14 @@ Kind: TypeAlias = Literal[
 TITLE_CHARS_MAX = 60
 """Longer titles are cut by clients anyway; a command's title is whole, since people approve it."""
 
-CONTENT_CHARS_MAX = 200_000
+CONTENT_CHARS_MAX = 150_000
 """Keeps a line of the wire below 1 MiB whatever the text escapes to."""
 
 RAW_TEXT_CHARS_MAX = 4_000
 """Raw output is for machines that want a glance; the content has the whole text."""
+
+LINE_MAX = 2**31
+"""Beyond this a number is no line, and above 2**32 clients refuse it."""
 
 _KINDS: dict[str, Kind] = {
     "read": "read",
@@ -57,7 +60,7 @@ def look_of(name: str, arguments_text: str, cwd: Path) -> CallLook:
     """How a call of this tool with these raw arguments is announced."""
     arguments = _object(arguments_text)
     if arguments is None:
-        return CallLook(name or "Tool call", _kind(name), {"arguments": arguments_text}, [])
+        return CallLook(_plain_title(name), _kind(name), {"arguments": arguments_text}, [])
     return CallLook(_title(name, arguments, cwd), _kind(name), arguments, _place(arguments, cwd))
 
 
@@ -79,11 +82,17 @@ def _title(name: str, arguments: JsonObject, cwd: Path) -> str:
         case "grep":
             return f"Search {_code(arguments.get('pattern'))}"
         case "bash":
-            return " ↵ ".join(str(arguments.get("command") or "bash").strip().splitlines())
+            command = str(arguments.get("command") or "").strip()
+            return " ↵ ".join(command.splitlines()) or "bash"
         case "todo_write":
             return "Update the plan"
         case _:
-            return name or "Tool call"
+            return _plain_title(name)
+
+
+def _plain_title(name: str) -> str:
+    title = " ".join(name.split()) or "Tool call"
+    return title if len(title) <= TITLE_CHARS_MAX else title[: TITLE_CHARS_MAX - 1] + "…"
 
 
 def _path_title(arguments: JsonObject, cwd: Path) -> str:
@@ -96,12 +105,17 @@ def _path_title(arguments: JsonObject, cwd: Path) -> str:
 
 
 def _range(arguments: JsonObject) -> str:
-    offset, limit = arguments.get("offset"), arguments.get("limit")
-    if not isinstance(offset, int | float):
+    offset, limit = _line(arguments.get("offset")), _line(arguments.get("limit"))
+    if offset is None:
         return ""
-    if not isinstance(limit, int | float):
-        return f" from line {int(offset)}"
-    return f" lines {int(offset)}-{int(offset + limit) - 1}"
+    return f" from line {offset}" if limit is None else f" lines {offset}-{offset + limit - 1}"
+
+
+def _line(value: JsonValue) -> int | None:
+    """A line number or count from a model's arguments, if it is one."""
+    if isinstance(value, int | float) and 1 <= value <= LINE_MAX:
+        return int(value)
+    return None
 
 
 def _code(value: JsonValue) -> str:
@@ -116,13 +130,8 @@ def _place(arguments: JsonObject, cwd: Path) -> list[ToolCallLocation]:
     path = arguments.get("file_path", arguments.get("path"))
     if not isinstance(path, str) or not path:
         return []
-    line = arguments.get("offset")
-    return [
-        ToolCallLocation(
-            path=os.path.normpath(cwd / path),
-            line=max(1, int(line)) if isinstance(line, int | float) else None,
-        )
-    ]
+    line = _line(arguments.get("offset"))
+    return [ToolCallLocation(path=os.path.normpath(cwd / path), line=line)]
 
 
 def diffs_content(diffs: list[FileDiff]) -> list[ToolCallContent]:
@@ -206,6 +215,6 @@ def _fenced(text: str) -> str:
 def _object(text: str) -> JsonObject | None:
     try:
         value: JsonValue = json.loads(text) if text.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -3,6 +3,7 @@
 The real runtime's layout (dsh-events section 4). Files never change once written.
 """
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -37,7 +38,8 @@ class AttachmentStore:
                 os.fsync(file.fileno())
             part.replace(path)
         except OSError as fault:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
             cause = os.strerror(fault.errno or 0)
             raise StoreFailedError(
                 f"The image could not be stored under {self._objects}: {cause}."

@@ -222,7 +222,10 @@ def _check_cwd(recorded: Path, given: Path) -> None:
 
 
 def _normal(path: Path) -> str:
-    return os.path.realpath(path)
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # no system call takes it, so it is no folder of anybody
+        return str(path)
 
 
 _Order = tuple[int, str]
@@ -239,8 +242,9 @@ def _token_from_order(order: _Order) -> str:
 def _order_from_token(token: str) -> _Order:
     try:
         time_text, _, session_id = base64.urlsafe_b64decode(token).decode().partition(" ")
-        if session_id:
-            return (int(time_text), session_id)
+        order = (int(time_text), session_id)
+        if _token_from_order(order) == token:
+            return order
     except (ValueError, binascii.Error):
         pass
     raise InvalidParamsError(
