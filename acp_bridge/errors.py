@@ -68,20 +68,6 @@ class AuthRequiredError(BridgeError):
     code = -32000
 
 
-class ResourceNotFoundError(BridgeError):
-    """A file or other resource that a request names is not there."""
-
-    code = -32002
-
-    def __init__(self, details: str, *, uri: str) -> None:
-        super().__init__(details)
-        self.uri = uri
-
-    def data(self) -> dict[str, object]:
-        """``{"uri": …}``."""
-        return {"uri": self.uri}
-
-
 class SessionNotFoundError(BridgeError):
     """No session has this id."""
 

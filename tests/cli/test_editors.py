@@ -1,0 +1,48 @@
+"""The set-ups in editors/ start the agent: what they name is run, as an editor would."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+EDITORS = Path(__file__).resolve().parents[2] / "editors"
+
+
+def json_setups() -> list[Path]:
+    return sorted(EDITORS.glob("*/*.json"))
+
+
+@pytest.mark.parametrize("setup", json_setups(), ids=lambda path: path.parent.name)
+def test_a_set_up_starts_an_agent_that_opens_a_session(setup: Path, tmp_path: Path) -> None:
+    [server] = json.loads(setup.read_text("utf-8"))["agent_servers"].values()
+    home = tmp_path / "home"
+    lines = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
+        {"id": 2, "method": "session/new", "params": {"cwd": str(tmp_path), "mcpServers": []}},
+    ]
+    # The command beside this interpreter: an editor finds it on its PATH.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [server["command"], *server["args"]],
+        input="".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines),
+        env={**os.environ, **server["env"], "PATH": path, "ACP_BRIDGE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[1]["result"]["sessionId"]
+    assert done.stderr == ""
+
+
+def test_every_folder_of_editors_holds_a_set_up_that_names_the_command() -> None:
+    for folder in EDITORS.iterdir():
+        texts = [file.read_text("utf-8") for file in folder.iterdir()]
+        assert any("acp-bridge" in text for text in texts), folder.name
