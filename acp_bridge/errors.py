@@ -6,7 +6,10 @@ people as it is, so it never holds a traceback, another library's wording, or a 
 Invariants: nothing here imports anything but typing; no class is raised without a test.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""ACP's code for a session or file that is not there."""
 
 
 class BridgeError(Exception):
@@ -71,7 +74,7 @@ class AuthRequiredError(BridgeError):
 class SessionNotFoundError(BridgeError):
     """No session has this id."""
 
-    code = -32002
+    code = RESOURCE_NOT_FOUND
 
     def __init__(self, session_id: str) -> None:
         shown = session_id if len(session_id) <= 100 else session_id[:99] + "…"  # noqa: PLR2004

@@ -21,7 +21,7 @@ from acp_bridge.acp.types import (
 )
 from acp_bridge.bridge.projector import ShownCall
 from acp_bridge.bridge.tool_calls import text_content
-from acp_bridge.errors import PeerError, PeerGoneError, ResourceNotFoundError
+from acp_bridge.errors import RESOURCE_NOT_FOUND, PeerError, PeerGoneError
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.vocabulary import Answer, CallId, SessionId
 
@@ -102,7 +102,7 @@ class AcpClient:
         try:
             return await self._calls.read_text_file(self.session_id, str(path))
         except (PeerError, PeerGoneError) as failure:
-            if isinstance(failure, PeerError) and failure.peer_code == ResourceNotFoundError.code:
+            if isinstance(failure, PeerError) and failure.peer_code == RESOURCE_NOT_FOUND:
                 raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from failure
             raise OSError(f"the editor could not read it: {failure.details}") from failure
 
