@@ -13,6 +13,7 @@ from typing import Literal
 import anyio.lowlevel
 import attrs
 
+from acp_bridge.acp.agent_side import Followed
 from acp_bridge.acp.client_side import ClientCalls
 from acp_bridge.acp.hello import CONFIGURED_MODEL, ClientTraits, answer_initialize, client_traits
 from acp_bridge.acp.types import (
@@ -82,7 +83,8 @@ class AcpAgent:
     """Implements `acp.agent_side.Agent` for one connection.
 
     ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
-    tells whether the connection has ended.
+    tells whether the connection has ended; ``opened`` is called when a session has been opened
+    and the client's user begins to type.
     """
 
     def __init__(
@@ -93,7 +95,9 @@ class AcpAgent:
         version: str,
         traits: ClientTraits,
         is_gone: Callable[[], bool],
+        opened: Callable[[], None] = lambda: None,
     ) -> None:
+        self._opened = opened
         self._is_gone = is_gone
         self._runtime = runtime
         self._calls = calls
@@ -118,14 +122,14 @@ class AcpAgent:
         self._runtime.check_model()
         return AuthenticateResponse()
 
-    async def new_session(self, params: NewSessionRequest) -> NewSessionResponse:
+    async def new_session(self, params: NewSessionRequest) -> Followed[NewSessionResponse]:
         """Open an empty session."""
         _note_servers(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.new_session(cwd, client)
         self._open(live, client)
-        return NewSessionResponse(session_id=live.session_id)
+        return Followed(NewSessionResponse(session_id=live.session_id), self._opened)
 
     async def load_session(self, params: LoadSessionRequest) -> LoadSessionResponse:
         """Open a stored session and show all of it, then answer."""

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+
 from acp_bridge import __version__
 from acp_bridge.acp.agent_side import AgentFace
 from acp_bridge.acp.client_side import ClientCalls
@@ -14,10 +16,9 @@ from acp_bridge.acp.converter import warm_up
 from acp_bridge.acp.hello import ClientTraits
 from acp_bridge.bridge.acp_agent import AcpAgent
 from acp_bridge.config import Settings
-from acp_bridge.errors import ConfigError
-from acp_bridge.harness.tools import builtin_tools
+from acp_bridge.errors import ConfigError, RemoteProtocolError
 from acp_bridge.models.choose import model_from_name
-from acp_bridge.ports import Model
+from acp_bridge.ports import Model, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
@@ -43,6 +44,7 @@ async def serve(
 
     Raises:
         ConfigError: the settings cannot be used.
+        RemoteProtocolError: the client speaks LSP.
     """
     if settings.runtime != "embedded":
         raise ConfigError(NO_DSH)
@@ -53,29 +55,55 @@ async def serve(
         env=os.environ,
     )
     face: AgentFace | None = None
+    refused: RemoteProtocolError | None = None
 
     def admit(message: Request | Notification) -> Reply | object:
         assert face is not None
         return face.admit(message)
 
     endpoint = Endpoint(stream, admit)  # type: ignore[arg-type]  # as AgentFace.admit says
-    async with EmbeddedRuntime(
-        home=settings.home,
-        choose_model=lambda: _model(settings.model, settings.record_model_requests),
-        tools=builtin_tools(),
-        outside=outside,
-    ) as runtime:
+    async with (
+        EmbeddedRuntime(
+            home=settings.home,
+            choose_model=lambda: _model(settings.model, settings.record_model_requests),
+            tools=_tools,
+            outside=outside,
+        ) as runtime,
+        anyio.create_task_group() as tasks,
+    ):
+
+        def opened() -> None:
+            # The reply is with the writer already, which runs before a task that starts now.
+            tasks.start_soon(_get_ready)
+
         agent = AcpAgent(
             runtime=runtime,
             calls=ClientCalls(endpoint),
             version=__version__,
             traits=traits or ClientTraits(),
             is_gone=lambda: endpoint.gone is not None,
+            opened=opened,
         )
         face = AgentFace(agent)
         started(endpoint)
-        warm_up()
-        await endpoint.run(initial)
+        try:
+            await endpoint.run(initial)
+        except RemoteProtocolError as error:
+            refused = error  # kept, since a task group would wrap it
+    if refused is not None:
+        raise refused
+
+
+async def _get_ready() -> None:
+    """Load what a first turn needs, so that its prompt does not wait for it (about 20 ms)."""
+    _tools()
+    warm_up()
+
+
+def _tools() -> tuple[Tool, ...]:
+    from acp_bridge.harness.tools import builtin_tools
+
+    return builtin_tools()
 
 
 def _model(name: str | None, record: Path | None) -> Model:

@@ -94,8 +94,10 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
     from acp_bridge.wire.lifetime import end_of_life
 
     exit_code = 0
+    failure: BridgeError | None = None
 
     async def main() -> None:
+        nonlocal failure
         stream: ByteStream = stdio.stream()
         if settings.trace is not None:
             from acp_bridge.wire.trace import TracedStream
@@ -122,16 +124,21 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
 
                 group.start_soon(watch)
 
-            await serve(
-                stream,
-                settings,
-                initial=greeting.rest,
-                traits=greeting.traits,
-                started=started,
-            )
+            try:
+                await serve(
+                    stream,
+                    settings,
+                    initial=greeting.rest,
+                    traits=greeting.traits,
+                    started=started,
+                )
+            except BridgeError as error:
+                failure = error  # kept, since a task group would wrap it
             group.cancel_scope.cancel()
 
     anyio.run(main)
+    if failure is not None:
+        raise failure
     return exit_code
 
 

@@ -1,6 +1,7 @@
 """What a turn works with: one session's log, memory, model, tools, client, and the outer world."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,26 @@ class World:
     find_attachment: Callable[[str], bytes | None]
     spill_dir: Path
     env: Mapping[str, str]
+
+
+class ToolBox(Mapping[str, Tool]):
+    """Tools by name, loaded when a turn first looks: opening a session does not wait for them."""
+
+    def __init__(self, load: Callable[[], Iterable[Tool]]) -> None:
+        self._load = load
+
+    @cached_property
+    def _tools(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in self._load()}
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
 
 @attrs.define(slots=True)

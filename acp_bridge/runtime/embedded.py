@@ -3,7 +3,7 @@
 import base64
 import binascii
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ import attrs
 
 from acp_bridge.errors import InvalidParamsError, SessionConflictError
 from acp_bridge.harness.committer import Committer
-from acp_bridge.harness.desk import Desk, World
+from acp_bridge.harness.desk import Desk, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
@@ -45,7 +45,8 @@ class EmbeddedRuntime:
     """Implements `ports.Runtime`. An async context manager: sessions live inside it.
 
     ``choose_model`` is called for each new or opened session and raises what `ports.Runtime`
-    says. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
+    says; ``tools`` is called by the first turn. ``home`` holds ``sessions/``, ``attachments/``
+    and ``spill/``.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class EmbeddedRuntime:
         *,
         home: Path,
         choose_model: Callable[[], Model],
-        tools: tuple[Tool, ...],
+        tools: Callable[[], Iterable[Tool]],
         outside: Outside,
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock)
         self._choose_model = choose_model
-        self._tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+        self._tools = ToolBox(tools)
         self._outside = outside
         attachments = AttachmentStore(home / "attachments")
         self._world = World(

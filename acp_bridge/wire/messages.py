@@ -151,7 +151,7 @@ def _invalid_answer(details: str, message_id: JsonValue) -> Invalid:
 
 
 # Serialisers write the id near the front, before or after the version, and big members last.
-_OVERSIZE_HEAD = re.compile(
+_OVERSIZE_HEAD: Final = (
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("(?:[^"\\]|\\.){0,255}"|-?[0-9]{1,18})'
     rb'\s*,\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(method|result|error)"'
 )
@@ -162,7 +162,7 @@ def parse_oversize(oversize: Oversize) -> Invalid:
     error = RemoteProtocolError(
         "The message is longer than this agent takes; send less at once.", code=INVALID_REQUEST
     )
-    found = _OVERSIZE_HEAD.match(oversize.head)
+    found = re.match(_OVERSIZE_HEAD, oversize.head)  # compiled here: no good start waits for it
     if found is None:
         return Invalid(None, error)
     try:
