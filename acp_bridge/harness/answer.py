@@ -23,7 +23,7 @@ from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue, StreamDel
 
 logger = logging.getLogger(__name__)
 
-DELTAS_PER_YIELD = 32
+DELTAS_PER_YIELD = 64
 """Deltas between two looks at the event loop: a hop per delta costs most of the throughput, and
 none at all would hold up the reading of a cancel."""
 
