@@ -1,8 +1,8 @@
 """What the benchmarks share: agents as processes, and figures measured side by side.
 
 Every benchmark runs its contestants in turn, round by round, in one go, so that a busy machine
-hits all of them alike; it prints medians and their ratio. Nothing here is a test: a slow machine
-must not fail a build.
+hits all of them alike; it prints medians, and ratios taken round by round. Nothing here is a
+test: a slow machine must not fail a build.
 """
 
 import json
@@ -172,6 +172,12 @@ def show(title: str, figures: Figures, *, unit: str, digits: int = 1) -> dict[st
         spread = f"{low:,.{digits}f} to {high:,.{digits}f}"
         print(f"  {name:{width}}  {middle:10,.{digits}f} {unit:4}  (middle half {spread})")
     return medians
+
+
+def ratio(figures: Figures, top: str, bottom: str) -> float:
+    """The median of the ratios of one round: a machine that turns busy changes both sides."""
+    pairs = zip(figures[top], figures[bottom], strict=True)
+    return statistics.median(above / below for above, below in pairs)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:

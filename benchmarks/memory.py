@@ -41,7 +41,7 @@ def main() -> None:
     medians = contest.show("after one turn", warm, unit="MiB")
     ours = medians["acp-bridge"]
     contest.judge("MiB idle", ours, f"<= {IDLE_MIB_MAX:g}", met=ours <= IDLE_MIB_MAX, digits=1)
-    print(f"  => of the SDK's: {ours / medians['ACP Python SDK']:.2f}")
+    print(f"  => of the SDK's: {contest.ratio(warm, 'acp-bridge', 'ACP Python SDK'):.2f}")
 
 
 def _resident_mib(pid: int) -> float:

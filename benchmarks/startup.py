@@ -43,15 +43,15 @@ def main() -> None:
             return measure
 
         to_hello = contest.rounds({name: timed(name) for name in agents}, count=ROUNDS)
-    medians = contest.show("spawn to initialize answered", to_hello, unit="ms")
-    ours = medians["acp-bridge"]
-    of_bare = ours / medians["bare responder"]
-    of_sdk = medians["ACP Python SDK"] / ours
+    contest.show("spawn to initialize answered", to_hello, unit="ms")
+    of_bare = contest.ratio(to_hello, "acp-bridge", "bare responder")
+    of_sdk = contest.ratio(to_hello, "ACP Python SDK", "acp-bridge")
     contest.judge("times bare", of_bare, f"<= {OF_BARE_MAX:g}", met=of_bare <= OF_BARE_MAX)
     contest.judge("times faster than SDK", of_sdk, f">= {OF_SDK_MIN:g}", met=of_sdk >= OF_SDK_MIN)
     counted = {name: values[1:] for name, values in to_session.items()}
-    medians = contest.show("spawn to session/new answered", counted, unit="ms")
-    print(f"  => of the SDK's time: {medians['acp-bridge'] / medians['ACP Python SDK']:.2f}")
+    contest.show("spawn to session/new answered", counted, unit="ms")
+    of_sdk = contest.ratio(counted, "ACP Python SDK", "acp-bridge")
+    print(f"  => times faster than SDK: {of_sdk:.1f}")
 
 
 main()

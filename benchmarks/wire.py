@@ -49,14 +49,15 @@ def main() -> None:
 
         out = contest.rounds({name: updates(name) for name in agents}, count=ROUNDS)
         back = contest.rounds({name: pings(name) for name in agents}, count=ROUNDS)
-    _compare(contest.show(f"{UPDATES:,} session/update out, each", out, unit="us"))
-    _compare(contest.show(f"{PINGS:,} session/prompt ping-pongs, each", back, unit="us"))
+    _compare(f"{UPDATES:,} session/update out, each", out)
+    _compare(f"{PINGS:,} session/prompt ping-pongs, each", back)
 
 
-def _compare(medians: dict[str, float]) -> None:
+def _compare(title: str, figures: contest.Figures) -> None:
+    contest.show(title, figures, unit="us")
     for name in ("acp_bridge, json", "acp_bridge, orjson"):
-        of_bare = medians[name] / medians["bare responder"]
-        of_sdk = medians["ACP Python SDK"] / medians[name]
+        of_bare = contest.ratio(figures, name, "bare responder")
+        of_sdk = contest.ratio(figures, "ACP Python SDK", name)
         print(f"  => {name}: {of_bare:.2f} times bare, {of_sdk:.1f} times faster than the SDK")
 
 

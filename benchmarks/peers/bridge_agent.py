@@ -19,7 +19,7 @@ from acp_bridge.acp.hello import answer_initialize
 from acp_bridge.wire.endpoint import Endpoint
 from acp_bridge.wire.stdio import claim
 
-UPDATES_PER_FLOW = 32
+UPDATES_PER_FLOW = 64
 """As the harness does it: back-pressure is asked for now and then, not per update."""
 
 
