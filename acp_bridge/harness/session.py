@@ -164,7 +164,10 @@ class HarnessSession:
                 return TurnEnd("error", failure.details, "STORE")
             message = self._user_message(waiting.prompt)
             turn = Turn(self._desk, message, title=waiting.prompt.title, pending=False)
-            return await turn.run()
+            end = await turn.run()
+            # A failure that the user's cancel met half-way is no news to them (R035).
+            if end.kind != "error" or not waiting.scope.cancel_called:
+                return end
         return TurnEnd("aborted")
 
     async def _keep_attachments(self, prompt: Prompt) -> None:

@@ -5,7 +5,7 @@ each load must show what was seen live.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,7 +34,10 @@ def selected(option: str) -> JsonObject:
 
 
 class Editor:
-    """A client with its own few lines of NDJSON. ``reply`` answers what the agent asks."""
+    """A client with its own few lines of NDJSON.
+
+    ``reply`` answers what the agent asks; ``watch`` is told each message before the next is read.
+    """
 
     def __init__(self, stream: MemoryStream, entries: list[Entry], run: int) -> None:
         self._stream = stream
@@ -43,6 +46,7 @@ class Editor:
         self._news = anyio.Event()
         self.entries = entries
         self.reply: Callable[[JsonObject], Reply] = allow
+        self.watch: Callable[[JsonObject], Awaitable[None]] | None = None
         self.sessions: list[str] = []
 
     @property
@@ -56,6 +60,8 @@ class Editor:
             for line in lines:
                 message = json.loads(line)
                 self.entries.append(Entry(self._run, "client", message))
+                if self.watch is not None:
+                    await self.watch(message)
                 if "method" in message and "id" in message:
                     answer = self.reply(message)
                     if answer is not None:
@@ -169,6 +175,7 @@ class Bench:
         self.cwd.mkdir()
         self.script = folder / "model.jsonl"
         self.entries: list[Entry] = []
+        self.judge: Callable[[list[Entry]], list[str]] = problems
         self._runs = 0
 
     def answers(self, *streams: object, agent: str = "1") -> None:
@@ -211,4 +218,4 @@ class Bench:
             yield editor
             ours.send_eof()
         if is_judged:
-            assert problems(self.entries) == []
+            assert self.judge(self.entries) == []
