@@ -16,8 +16,9 @@ How it ends. End of input, a broken pipe or `Endpoint.stop`: our own requests fa
 the peer's are cancelled and awaited, what is queued is written if the peer still reads, all within
 stated bounds.
 
-Request tasks are shielded from the task group's own cancellation, and ended through their own
-scopes only: were they cancelled from outside, nobody would be left to write their replies.
+Request tasks are shielded from the task group's own cancellation and ended through their own
+scopes only: however the endpoint ends, a cancelled request is then told from a failed one, and
+does not hang on the order in which tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ REQUESTS_MAX: Final = 1024
 YIELD_EVERY: Final = 16
 """Messages handled before other tasks get a turn, when many are buffered."""
 
-END_CALLS_S: Final = 4.0
+END_CALLS_S: Final = 3.5
 """How long cancelled calls may take to clean up at the end (a process may need killing)."""
 
 END_WRITE_S: Final = 1.0

@@ -42,6 +42,8 @@ def test_crlf_bom_and_blank_lines_are_taken_as_r007_and_r009_need() -> None:
 
 def test_a_bom_is_dropped_in_front_of_the_first_line_only() -> None:
     assert lines_of(b"1\n\xef\xbb\xbf2\n") == [b"1", b"\xef\xbb\xbf2"]
+    _, second = lines_of(b"xxxxxxxxx\n\xef\xbb\xbf2\n", line_bytes_max=8)
+    assert second == b"\xef\xbb\xbf2"
 
 
 def test_a_bom_split_over_chunks_is_dropped() -> None:

@@ -44,11 +44,11 @@ def agent(
     stdout: Any = subprocess.PIPE,
     stderr: Any = subprocess.PIPE,
     arguments: tuple[str, ...] = (),
-    **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A started agent that is surely gone afterwards."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     process = subprocess.Popen(
-        [*AGENT, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, **options
+        [*AGENT, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, env=environment
     )
     try:
         yield process
@@ -191,23 +191,30 @@ def test_the_modules_of_the_first_answer_load_nothing_heavy(module: str) -> None
     assert loaded.stdout == b"[]\n"
 
 
-def test_stray_prints_go_to_stderr_as_r001_needs() -> None:
+def test_stray_prints_go_to_stderr_at_once_as_r001_needs() -> None:
     with agent() as process:
-        out, err = process.communicate(line_of(id=1, method="print"), timeout=LIMIT_S)
-    assert messages_of(out) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
-    assert b"a stray print\n" in err
-    assert b"another one\n" in err
+        stdin, stdout, stderr = pipes_of(process)
+        stdin.write(line_of(id=1, method="print"))
+        stdin.flush()
+        assert read_message(stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        assert select.select([stderr], [], [], LIMIT_S)[0]
+        assert stderr.readline() == b"a stray print\n"
+        stdin.close()
+        assert stdout.read() == b""
+        assert b"another one\n" in stderr.read()
 
 
 def test_a_child_reads_the_end_of_file_and_not_our_next_request_as_r029_needs() -> None:
     with agent() as process:
-        out, _ = process.communicate(
-            line_of(id=1, method="child") + line_of(id=2, method="echo"), timeout=LIMIT_S
-        )
-    assert messages_of(out) == [
-        {"jsonrpc": "2.0", "id": 1, "result": {"read": ""}},
-        {"jsonrpc": "2.0", "id": 2, "result": None},
-    ]
+        stdin, stdout, _ = pipes_of(process)
+        # The input stays open, so a child that had it would wait for ever, or eat the second line.
+        stdin.write(line_of(id=1, method="child"))
+        stdin.flush()
+        assert select.select([stdout], [], [], LIMIT_S)[0]
+        assert read_message(stdout)["result"] == {"read": ""}
+        stdin.write(line_of(id=2, method="echo"))
+        stdin.flush()
+        assert read_message(stdout)["id"] == 2
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-", ">&-", "<&- >&- 2>&-"])

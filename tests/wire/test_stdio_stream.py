@@ -85,7 +85,9 @@ async def test_a_socket_keeps_its_flags_for_its_other_holders_after_the_close() 
 async def test_closing_ends_whoever_waits() -> None:
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
+    spare_read, spare_write = os.pipe()
     stream = FdStream(in_read, out_write)
+    read_number, write_number = stream._read_fd, stream._write_fd
 
     async def receive() -> None:
         with pytest.raises(anyio.ClosedResourceError):
@@ -103,8 +105,17 @@ async def test_closing_ends_whoever_waits() -> None:
             await stream.aclose()
         await receive()
         await send()
-    os.close(in_write)
-    os.close(out_read)
+        # The numbers must be as good as new for whoever gets them next.
+        os.dup2(spare_read, read_number)
+        os.dup2(spare_write, write_number)
+        successor = FdStream(read_number, write_number)
+        assert successor._read_waits
+        assert successor._write_waits
+        await successor.send(b"x")
+        assert await successor.receive() == b"x"
+        await successor.aclose()
+    for fd in (in_write, out_read, spare_read, spare_write):
+        os.close(fd)
 
 
 async def test_a_full_disk_is_an_error_of_the_write(tmp_path: Path) -> None:
