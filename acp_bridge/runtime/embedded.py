@@ -163,20 +163,12 @@ class EmbeddedRuntime:
         self, session_id: SessionId, cwd: Path, client: Client
     ) -> HarnessSession:
         model = self._choose_model()
-        stored = (await anyio.to_thread.run_sync(self._store.read, session_id)).header
-        if stored.origin == "subagent":
-            raise InvalidParamsError(
-                f"Session {session_id} belongs to a subagent: its parent reopens it.",
-                field="sessionId",
-            )
-        if stored.cwd is None:
-            raise InvalidParamsError(
-                f"Session {session_id} was made without a working folder: it cannot be continued "
-                "here.",
-                field="sessionId",
-            )
-        _check_cwd(Path(stored.cwd), cwd)
-        writer = await anyio.to_thread.run_sync(self._store.open, session_id)
+
+        def check(header: Header) -> None:
+            _check_header(header, cwd)
+
+        # A cancel must not lose the writer, which holds the lock: the thread's result is awaited.
+        writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
         return self._start(writer, model, client)
 
     def _start(self, writer: LogWriter, model: Model, client: Client) -> HarnessSession:
@@ -212,6 +204,22 @@ class EmbeddedRuntime:
             await session.serve()
         finally:
             self._open.pop(session.session_id, None)
+
+
+def _check_header(header: Header, cwd: Path) -> None:
+    """Refuse what a client may not open, before a byte of it is changed."""
+    if header.origin == "subagent":
+        raise InvalidParamsError(
+            f"Session {header.session_id} belongs to a subagent: its parent reopens it.",
+            field="sessionId",
+        )
+    if header.cwd is None:
+        raise InvalidParamsError(
+            f"Session {header.session_id} was made without a working folder: it cannot be "
+            "continued here.",
+            field="sessionId",
+        )
+    _check_cwd(Path(header.cwd), cwd)
 
 
 def _check_cwd(recorded: Path, given: Path) -> None:

@@ -198,18 +198,22 @@ class SessionStore:
 
         return LogWriter(LogState(header), [], clock=self._clock, file=publish)
 
-    def open(self, session_id: str) -> LogWriter:
+    def open(
+        self, session_id: str, check: Callable[[Header], None] = lambda _header: None
+    ) -> LogWriter:
         """A stored session, locked for writing; a torn tail is cut and an open turn is closed.
 
-        The whole log is validated before anything is changed, so a refusal changes nothing.
+        The whole log is validated before anything is changed, so a refusal changes nothing; and
+        ``check`` may refuse it by its header.
 
         Raises:
+            Whatever ``check`` raises.
             SessionConflictError: it is already open for writing.
             SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
             SessionMisplacedError, StoreFailedError: as for `read`; the last also if the disk
             takes no lock or no row.
         """
-        loaded, lock = self._load_locked(session_id)
+        loaded, lock = self._load_locked(session_id, check)
         log = loaded.log
         try:
             file = LogFile.open(
@@ -226,13 +230,14 @@ class SessionStore:
             raise
         return writer
 
-    def _load_locked(self, session_id: str) -> tuple[Loaded, int]:
+    def _load_locked(self, session_id: str, check: Callable[[Header], None]) -> tuple[Loaded, int]:
         """A sound log and its lock. A lock file that is missing is made only for a sound log."""
         path = self._find(session_id)
         lock = None
         try:
             lock = take_lock(path.parent, session_id, create=False)
             loaded = load(path, session_id)
+            check(loaded.log.header)
             if lock is None:
                 lock = take_lock(path.parent, session_id, create=True)
                 if stamp_of(path.stat()) != loaded.stamp:
