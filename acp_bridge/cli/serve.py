@@ -49,6 +49,10 @@ def run(flags: Mapping[str, str | None]) -> int:
         return 0  # whoever started us is gone already
     except KeyboardInterrupt:
         return 130
+    import signal
+
+    # Until the event loop takes its place: an interrupt in an import would print a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from acp_bridge.config import resolve
 
     try:
@@ -120,7 +124,9 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
                     endpoint.stop(ending.reason)
 
                 async def watch() -> None:
-                    await end_of_life(on_end, parent_pid=stdio.parent_pid)
+                    await end_of_life(
+                        on_end, parent_pid=stdio.parent_pid, before_exit=_kill_commands
+                    )
 
                 group.start_soon(watch)
 
@@ -140,6 +146,13 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
     if failure is not None:
         raise failure
     return exit_code
+
+
+def _kill_commands() -> None:
+    """At a second signal nobody waits for clean-up, but no command may be left behind (R027)."""
+    from acp_bridge.harness.tools.processes import kill_all_now
+
+    kill_all_now()
 
 
 def _start_log(settings: Settings) -> None:

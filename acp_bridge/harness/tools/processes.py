@@ -24,6 +24,9 @@ KILL_GRACE_S = 1.0
 
 _POLL_S = 0.01
 
+_HUNTS_MAX = 5
+"""Looks of `Child.kill_now`: a killed process is gone by the next one, unless it was forking."""
+
 _MARKER = "ACP_BRIDGE_CALL"
 """Set in a command's environment: its children are known by it even after they left its tree."""
 
@@ -37,6 +40,10 @@ class _Seen(NamedTuple):
     started: int
 
 
+_running: set["Child"] = set()
+"""Every child whose pipe is open: what must not outlive this process."""
+
+
 class Child:
     """A running command, leader of its own session and group, with stdin closed."""
 
@@ -46,6 +53,7 @@ class Child:
         self._marker = f"{_MARKER}={marker}".encode()
         self._marked: dict[tuple[int, int], bool] = {}
         self._hunted: dict[int, _Seen] = {}
+        _running.add(self)
 
     async def read(self) -> bytes:
         """Some output, at most 64 KiB; b"" once nobody can write any more."""
@@ -99,7 +107,17 @@ class Child:
 
     def close(self) -> None:
         """Give the pipe back. Nobody may be reading."""
+        _running.discard(self)
         os.close(self._output)
+
+    def kill_now(self) -> None:
+        """SIGKILL it and its descendants, without waiting: for a process that exits right after."""
+        if sys.platform != "linux":
+            _signal_group(self._process.pid, signal.SIGKILL)
+            return
+        for _ in range(_HUNTS_MAX):
+            if not self._hunt(signal.SIGKILL, "tree", set()):
+                return
 
     async def _signal_until_gone(
         self, number: signal.Signals, grace_s: float, reach: Literal["group", "tree"]
@@ -213,6 +231,12 @@ async def spawn(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) ->
     finally:
         os.close(writing)
     return Child(process, reading, marker)
+
+
+def kill_all_now() -> None:
+    """SIGKILL every running command with its descendants; blocks for milliseconds."""
+    for child in list(_running):
+        child.kill_now()
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
