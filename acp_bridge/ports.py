@@ -195,7 +195,11 @@ class ToolCallChunk:
 
 @attrs.frozen(slots=True)
 class UsageChunk:
-    """Token counts of this call."""
+    """Token counts of this call, each token in one of them: their sum is what the context holds.
+
+    ``input_tokens`` are those beside the cache; an adapter takes the cached ones out where its
+    provider counts them in.
+    """
 
     input_tokens: int
     output_tokens: int
