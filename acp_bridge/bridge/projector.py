@@ -156,6 +156,15 @@ class Projector:
         yield from self._texts(event, data)
         self._attempt += 1
 
+    def _retry(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``llm/retry``: a sign of life while a failed call waits for its next try."""
+        failure = data.get("failure")
+        cause = failure.get("message") if isinstance(failure, dict) else None
+        count = f"{data.get('retry')} of {data.get('maxRetries')}"
+        text = f"The model call failed: {cause}. Trying again ({count}).\n"
+        place = f"{_integer(data, 'turn')}.{_integer(data, 'step')}.{self._attempt}.retry"
+        yield AgentThoughtChunk(content=TextContent(text=text), message_id=place)
+
     def _texts(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         if event.surface_op not in {None, "append"}:
             return
@@ -372,7 +381,10 @@ class Projector:
             "terminal_exit": {"terminal_id": call.acp_id, "exit_code": code, "signal": signal}
         }
         if self._replay:
-            ended["terminal_output"] = {"terminal_id": call.acp_id, "data": text}
+            ended["terminal_output"] = {
+                "terminal_id": call.acp_id,
+                "data": tool_calls.terminal_text(text),
+            }
         return ended
 
     _FOLDS: ClassVar[dict[str, Fold]] = {
@@ -382,6 +394,7 @@ class Projector:
         "user/message": _user,
         "assistant/message": _answer,
         "assistant/attempt": _failed_attempt,
+        "llm/retry": _retry,
         "approval/asked": _asked,
         "approval/decided": _decided,
         "tool/call": _called,

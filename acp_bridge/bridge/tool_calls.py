@@ -32,6 +32,11 @@ RAW_TEXT_CHARS_MAX = 4_000
 LINE_MAX = 2**31
 """Beyond this a number is no line, and above 2**32 clients refuse it."""
 
+_SUCCESS = "[exit code: 0]"
+"""What a model is told of a command that went well; people see that by its mark."""
+
+_EXIT_CODE = re.compile(r"\n?\[exit code: -?\d+\]$")
+
 _KINDS: dict[str, Kind] = {
     "read": "read",
     "read_image": "read",
@@ -59,7 +64,8 @@ class CallLook:
 def look_of(name: str, arguments_text: str, cwd: Path) -> CallLook:
     """How a call of this tool with these raw arguments is announced."""
     arguments = _object(arguments_text)
-    if arguments is None:
+    if arguments is None or (name == "bash" and not isinstance(arguments.get("command"), str)):
+        # Some clients fail on a command that is no text.
         return CallLook(_plain_title(name), _kind(name), {"arguments": arguments_text}, [])
     return CallLook(_title(name, arguments, cwd), _kind(name), arguments, _place(arguments, cwd))
 
@@ -82,8 +88,7 @@ def _title(name: str, arguments: JsonObject, cwd: Path) -> str:
         case "grep":
             return f"Search {_code(arguments.get('pattern'))}"
         case "bash":
-            command = str(arguments.get("command") or "").strip()
-            return " ↵ ".join(command.splitlines()) or "bash"
+            return " ↵ ".join(str(arguments["command"]).strip().splitlines()) or "bash"
         case "todo_write":
             return "Update the plan"
         case _:
@@ -182,10 +187,18 @@ def result_content(
     match name:
         case "read":
             return [text_content(_fenced(_read_text(meta, text)))]
-        case "bash" | "grep" | "glob":
+        case "bash":
+            shown = text.removesuffix(_SUCCESS)
+            return [text_content(_fenced(shown))] if shown.strip() else []
+        case "grep" | "glob":
             return [text_content(_fenced(text))]
         case _:
             return [text_content(text)] if text else []
+
+
+def terminal_text(text: str) -> str:
+    """What a command wrote, as a display terminal had it: its exit code is told apart."""
+    return _EXIT_CODE.sub("", text)
 
 
 def raw_output(text: str, meta: JsonValue, *, is_error: bool) -> JsonObject:
