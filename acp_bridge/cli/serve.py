@@ -45,14 +45,14 @@ def run(flags: Mapping[str, str | None]) -> int:
         greeting = greet(received)
         if greeting.answer:
             stdio.write_now(greeting.answer)
+        import signal
+
+        # Until the event loop takes its place: an interrupt in an import would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     except OSError:
         return 0  # whoever started us is gone already
     except KeyboardInterrupt:
         return 130
-    import signal
-
-    # Until the event loop takes its place: an interrupt in an import would print a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from acp_bridge.config import resolve
 
     try:
