@@ -209,3 +209,37 @@ async def test_a_prompt_whose_waiter_went_away_still_runs(tmp_path: Path) -> Non
         with anyio.move_on_after(0):
             await turn.ended()
         assert await r.ended(turn) == TurnEnd("completed")
+
+
+async def test_a_close_is_bounded_when_a_turn_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acp_bridge.harness.session.CLOSE_WAIT_S", 0.01)
+    gate = anyio.Event()
+
+    async def stubborn(_ask: PermissionAsk) -> Answer:
+        with anyio.CancelScope(shield=True):
+            await gate.wait()
+        return Answer.REJECT
+
+    client = FakeClient()
+    client.replier = stubborn
+    async with rig(tmp_path, script(ASKING, OK, releases=tmp_path), client=client) as r:
+        turn = r.admit()
+        await r.heard_row("approval/asked")
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(5):
+            await r.session.close()
+        gate.set()
+        assert await r.ended(turn) == ABORTED
+        monkeypatch.setattr("acp_bridge.harness.session.CLOSE_WAIT_S", 5)
+
+
+async def test_always_for_the_first_of_two_edits_covers_the_second(tmp_path: Path) -> None:
+    edits = [call(c, "write", file_path=c, content="x") for c in "ab"]
+    client = FakeClient(Answer.ALLOW_ALWAYS)
+    async with rig(tmp_path, script(edits, OK, releases=tmp_path), client=client) as r:
+        assert await r.prompt() == TurnEnd("completed")
+        assert len(client.asks) == 1
+        assert (r.cwd / "b").exists()
+        assert [d["outcome"] for d in r.data("approval/decided")] == ["allowed-once"] * 2

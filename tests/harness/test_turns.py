@@ -148,9 +148,9 @@ async def test_rejecting_one_call_leaves_the_others(tmp_path: Path) -> None:
 
 async def test_always_covers_what_its_label_says_and_survives_a_reopen_r087(tmp_path: Path) -> None:
     model = script(
-        [bash("a", "git --version"), bash("b", "git --version -v"), bash("c", "git status")],
-        [bash("d", "git --version")],
-        [bash("e", "git --version")],
+        [bash("a", "git version"), bash("b", "git version -v"), bash("c", "git status")],
+        [bash("d", "git version")],
+        [bash("e", "git version")],
         [{"text": "ok"}],
         releases=tmp_path,
     )
@@ -160,7 +160,7 @@ async def test_always_covers_what_its_label_says_and_survives_a_reopen_r087(tmp_
         assert [ask.call_id for ask in client.asks] == ["a", "c"]
     client = FakeClient()
     model = script(
-        *[[{"text": "-"}]] * 4, [bash("f", "git --version")], [{"text": "ok"}], releases=tmp_path
+        *[[{"text": "-"}]] * 4, [bash("f", "git version")], [{"text": "ok"}], releases=tmp_path
     )
     async with rig(tmp_path, model, client=client) as r:
         await r.prompt()
@@ -443,7 +443,7 @@ async def test_a_changed_prompt_replaces_the_head_and_tools_are_told_again(
     monkeypatch.setattr(turn_module, "system_prompt", lambda _cwd: "other")
     async with rig(tmp_path, model, tools=builtin_tools()[:1]) as r:
         await r.prompt()
-        assert [d["reason"] for d in r.data("request/header")] == ["initial", "change"]
+        assert [d["reason"] for d in r.data("request/header")] == ["initial", "resume"]
         heads = [e for e in r.session.events if e.type == "system/message"]
         assert heads[1].surface_op == (heads[0].seq, heads[0].seq)
     assert SESSION in store(tmp_path).session_ids()
