@@ -67,20 +67,19 @@ class ScriptedModel:
         releases = path.with_name(path.name + ".releases")
         return cls(script_from_text(text, name=path.name), name=path.name, releases=releases)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """The next answer of this agent, or a failure that says that there is none."""
         answers = self._script.answers.get((request.agent, request.purpose), [])
-        if request.position >= len(answers):
-            yield FailureChunk(
-                message=(
-                    f"The scripted model {self.name} has no answer for agent {request.agent} "
-                    f"at position {request.position + 1}: its script holds {len(answers)}."
-                ),
-                code="SCRIPT_EXHAUSTED",
-            )
-            return
-        async for chunk in play(answers[request.position], releases=self._releases):
-            yield chunk
+        if request.position < len(answers):
+            return play(answers[request.position], releases=self._releases)
+        return _exhausted(
+            f"The scripted model {self.name} has no answer for agent {request.agent} "
+            f"at position {request.position + 1}: its script holds {len(answers)}."
+        )
+
+
+async def _exhausted(message: str) -> AsyncIterator[Chunk]:
+    yield FailureChunk(message=message, code="SCRIPT_EXHAUSTED")
 
 
 async def play(items: Sequence[Item], *, releases: Path | None = None) -> AsyncIterator[Chunk]:
