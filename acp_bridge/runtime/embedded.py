@@ -22,6 +22,7 @@ from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, Model, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
@@ -79,6 +80,8 @@ class EmbeddedRuntime:
 
     async def __aenter__(self) -> Self:
         self._group = await self._stack.enter_async_context(anyio.create_task_group())
+        spill_dir, now_ms = self._world.spill_dir, self._outside.clock()
+        self._group.start_soon(anyio.to_thread.run_sync, prune_spill, spill_dir, now_ms)
         return self
 
     async def __aexit__(
