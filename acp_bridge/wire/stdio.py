@@ -102,6 +102,7 @@ def claim() -> Stdio:
     os.dup2(2, 1)
     os.close(null)
     if sys.stderr is not None:
+        # The object made for fd 1 would keep what is printed until the exit.
         sys.stdout = sys.stderr
     return Stdio(read_fd, write_fd)
 

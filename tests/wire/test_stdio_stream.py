@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import anyio
@@ -137,6 +138,25 @@ def test_the_first_line_comes_with_all_that_was_read_and_has_a_bound() -> None:
     os.close(write_fd)
     assert stdio.read_first_line() == b""
     os.close(read_fd)
+
+
+def test_a_first_answer_waits_for_its_reader_even_on_a_non_blocking_pipe() -> None:
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    frame = os.urandom(300_000)
+    received = bytearray()
+
+    def read_all() -> None:
+        while len(received) < len(frame):
+            received.extend(os.read(read_fd, 65_536))
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    Stdio(read_fd, write_fd).write_now(frame)
+    reader.join(5)
+    assert bytes(received) == frame
+    os.close(read_fd)
+    os.close(write_fd)
 
 
 def test_a_first_line_without_end_is_given_up_at_its_bound(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def serve() -> int:
 
     def stray_print(_call: Request | Notification) -> Reply:
         print("a stray print")  # noqa: T201
-        sys.__stdout__.write("another one\n")  # type: ignore[union-attr]
+        print("another one", file=sys.__stdout__, flush=True)
         return Reply({})
 
     def run_child(_call: Request | Notification) -> Reply:
