@@ -3,7 +3,7 @@
 Outer rooms implement these and `cli` hands them in. Nothing here has behaviour.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -212,6 +212,9 @@ class StopChunk:
     """The model ended its answer; always the last chunk of a good stream."""
 
     reason: Literal["end_turn", "tool_calls", "max_tokens", "refusal"]
+    replay_state: JsonObject | None = None
+    """What the provider wants back with this answer (signatures of its reasoning); it goes into
+    the message's ``source.replayState`` and means nothing to anybody else."""
 
 
 @attrs.frozen(slots=True)
@@ -249,6 +252,41 @@ class ModelRequest:
     purpose: Literal["turn", "compact"]
     agent: str
     position: int
+    effort: str | None = None
+    """How hard to think: one of the model's `ModelInfo.efforts`; None: as the provider likes."""
+    find_image: Callable[[str], Awaitable[bytes | None]] | None = None
+    """The bytes of an ``image`` block by its ``attachmentId`` (``sha256:<hex>``)."""
+
+
+@attrs.frozen(slots=True)
+class ModelInfo:
+    """A model that can be chosen.
+
+    ``model_id`` is ``provider:name``; ``efforts`` the levels of reasoning it takes, lightest
+    first, empty if it has none; sizes in tokens.
+    """
+
+    model_id: str
+    title: str
+    context_window: int
+    output_tokens_max: int | None = None
+    efforts: tuple[str, ...] = ()
+    takes_images: bool = False
+
+
+class ModelCatalog(Protocol):
+    """Which models there are to talk to. Keys are looked up anew at every call."""
+
+    def available(self) -> Sequence[ModelInfo]:
+        """Models whose provider has a key, the preferred one first; may be empty."""
+
+    def open(self, model_id: str | None) -> "Model":
+        """The model of this id, or without one the configured, else the preferred one.
+
+        Raises:
+            AuthRequiredError: there is none, or its provider has no key; says what to do.
+            ConfigError: the id cannot be used.
+        """
 
 
 class Model(Protocol):
