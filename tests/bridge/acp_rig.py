@@ -218,4 +218,5 @@ class Bench:
             yield editor
             ours.send_eof()
         if is_judged:
-            assert self.judge(self.entries) == []
+            found = self.judge(self.entries)
+            assert not found, "\n".join(found)

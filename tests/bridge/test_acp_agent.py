@@ -1,6 +1,7 @@
 """The whole bridge behind a stream, as clients use and misuse it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import anyio
@@ -9,6 +10,7 @@ from acp_rig import Bench, Editor, said, selected
 from picture_bytes import b64, png, png_bytes
 
 from acp_bridge.sessions import SessionStore
+from acp_bridge.testing.rules import broken_rules
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
@@ -402,6 +404,64 @@ async def test_a_replay_comes_whole_before_the_response_r050(bench: Bench) -> No
         assert editor.updates()[-1] == {"sessionUpdate": "usage_update", "used": 15, "size": 128000}
         assert kinds.count("plan") == 1
         assert await editor.prompt(session_id) == "end_turn"
+
+
+async def test_a_session_killed_while_it_asked_is_loaded_with_the_call_closed_r057(
+    bench: Bench,
+) -> None:
+    bench.answers([write("a"), {"tool_call": {"id": "g", "name": "glob", "arguments": {}}}], HI)
+    async with bench.editor() as editor:
+        editor.reply = lambda _request: None
+        session_id = await editor.new(bench.cwd)
+        await editor.start("session/prompt", said(session_id))
+        await editor.seen(lambda m: m.get("method") == "session/request_permission")
+        shutil.copytree(bench.home, bench.folder / "killed")
+    bench.home = bench.folder / "killed"
+    bench.entries.clear()  # so there is nothing live to compare the replay with
+    bench.judge = broken_rules
+    async with bench.editor() as editor:
+        await editor.load(session_id, bench.cwd)
+        closed = {u["toolCallId"]: u["status"] for u in editor.updates() if "toolCallId" in u}
+        assert closed == {"a": "failed", "g": "failed"}
+        assert await editor.prompt(session_id) == "end_turn"
+        assert not (bench.cwd / "a.txt").exists()
+
+
+@pytest.mark.parametrize("option", ["allow-once", "allow-always", "reject-once"])
+async def test_the_demo_ends_each_of_its_turns(bench: Bench, option: str) -> None:
+    async with bench.editor(model="demo") as editor:
+        editor.reply = lambda _request: selected(option)
+        session_id = await editor.new(bench.cwd)
+        for text in ("one", "two", "three", "four"):
+            assert await editor.prompt(session_id, text) == "end_turn"
+        assert (bench.cwd / "acp-bridge-demo.md").exists() == (option != "reject-once")
+        kinds = {str(update["sessionUpdate"]) for update in editor.updates()}
+        assert kinds >= {
+            "agent_message_chunk",
+            "agent_thought_chunk",
+            "tool_call",
+            "tool_call_update",
+            "plan",
+            "session_info_update",
+            "usage_update",
+        }
+
+
+async def test_eight_sessions_work_side_by_side_each_in_its_folder_r089(bench: Bench) -> None:
+    folders = [bench.folder / f"work-{n}" for n in range(8)]
+    for number, folder in enumerate(folders, start=1):
+        folder.mkdir()
+        bench.answers([bash("c", "pwd")], HI, agent=str(number))
+    async with bench.editor() as editor:
+        made = [await editor.new(folder) for folder in folders]
+        prompts = [await editor.start("session/prompt", said(name)) for name in made]
+        await editor.call("session/close", {"sessionId": made[0]})
+        for prompt in prompts:
+            assert "result" in await editor.answer(prompt)
+        for name, folder in list(zip(made, folders, strict=True))[1:]:
+            told = json.dumps(editor.updates(name))
+            assert str(folder) in told
+            assert not [other for other in folders if other != folder and str(other) in told]
 
 
 async def test_loading_what_is_open_shows_it_again(bench: Bench) -> None:
