@@ -1,13 +1,15 @@
 """The other end of an endpoint under test: writes raw lines, reads messages."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 
-from acp_bridge.wire.endpoint import Admit, Endpoint
+from acp_bridge.errors import MethodNotFoundError
+from acp_bridge.vocabulary import JsonObject
+from acp_bridge.wire.endpoint import CANCEL_REQUEST, Admit, Endpoint, Reply
 from acp_bridge.wire.memory import BUFFER_BYTES_MAX, MemoryStream, stream_pair
 from acp_bridge.wire.messages import Notification, Request
 
@@ -92,4 +94,21 @@ def error(message_id: int | str | None, code: int, details: str | None) -> dict[
     }
 
 
-Handler = Callable[[Request | Notification], Awaitable[Any]]
+CANCELLED = {"code": -32800, "message": "Request cancelled"}
+
+
+def nothing_served(call: Request | Notification) -> None:
+    raise MethodNotFoundError(f"No such method: {call.method}")
+
+
+def echo(call: Request | Notification) -> Reply:
+    return Reply({"params": call.params})
+
+
+async def forever(_call: Request | Notification) -> JsonObject:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+def cancel(request_id: object) -> dict[str, Any]:
+    return {"method": CANCEL_REQUEST, "params": {"requestId": request_id}}
