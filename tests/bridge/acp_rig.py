@@ -220,3 +220,17 @@ class Bench:
         if is_judged:
             found = self.judge(self.entries)
             assert not found, "\n".join(found)
+
+
+HI: list[JsonValue] = [{"text": "Hi."}]
+HOLD: list[JsonValue] = [{"text": "Half"}, {"wait": "go"}, {"text": " done"}]
+
+
+def write(call_id: str, path: str = "a.txt", content: str = "x\n") -> JsonObject:
+    arguments: JsonObject = {"file_path": path, "content": content}
+    return {"tool_call": {"id": call_id, "name": "write", "arguments": arguments}}
+
+
+def bash(call_id: str, command: str) -> JsonObject:
+    arguments: JsonObject = {"command": command, "description": "test"}
+    return {"tool_call": {"id": call_id, "name": "bash", "arguments": arguments}}

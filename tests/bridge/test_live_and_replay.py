@@ -27,7 +27,7 @@ def call(name: str, /, **arguments: JsonValue) -> JsonObject:
     return {"name": name, "arguments": arguments}
 
 
-TODOS: JsonValue = [{"content": "x", "status": "in_progress"}]
+ENTRIES: JsonValue = [{"content": "x", "status": "in_progress"}]
 CALLS: list[JsonObject] = [
     call("glob", pattern="*"),
     call("read", file_path="a.txt"),
@@ -36,7 +36,7 @@ CALLS: list[JsonObject] = [
     call("edit", file_path="a.txt", old_string="one", new_string="1"),
     call("bash", command="echo hi; exit 3", description="test"),
     call("bash", command="echo started; sleep 0.05", description="test"),
-    call("todo_write", todos=TODOS),
+    call("todo_write", todos=ENTRIES),
     call("todo_write", todos=[]),
     call("nonsense"),
     call("read"),

@@ -1,12 +1,10 @@
-"""The whole bridge behind a stream, as clients use and misuse it."""
+"""Sessions over the whole bridge: new, load, close and list, as clients use and misuse them."""
 
 import json
 import shutil
-from pathlib import Path
 
-import anyio
 import pytest
-from acp_rig import Bench, Editor, said, selected
+from acp_rig import HI, HOLD, Bench, Editor, bash, said, selected, write
 from picture_bytes import b64, png, png_bytes
 
 from acp_bridge.sessions import SessionStore
@@ -15,38 +13,11 @@ from acp_bridge.vocabulary import JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
 
-HI: list[JsonValue] = [{"text": "Hi."}]
-HOLD: list[JsonValue] = [{"text": "Half"}, {"wait": "go"}, {"text": " done"}]
-
-
-def write(call_id: str, path: str = "a.txt", content: str = "x\n") -> JsonObject:
-    arguments: JsonObject = {"file_path": path, "content": content}
-    return {"tool_call": {"id": call_id, "name": "write", "arguments": arguments}}
-
-
-def bash(call_id: str, command: str) -> JsonObject:
-    arguments: JsonObject = {"command": command, "description": "test"}
-    return {"tool_call": {"id": call_id, "name": "bash", "arguments": arguments}}
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
-def stored(bench: Bench, session_id: str) -> list[str]:
-    """The row types of a stored session."""
-    store = SessionStore(bench.home / "sessions", clock=lambda: 0)
-    return [event.type for event in store.read(session_id).events]
-
 
 def session_files(bench: Bench) -> dict[str, bytes]:
     return {
         str(path): path.read_bytes() for path in sorted(bench.home.rglob("*")) if path.is_file()
     }
-
-
-# --- sessions that are not there, or not so ---------------------------------------------------
 
 
 @pytest.mark.parametrize("session_id", ["nope", "", "../../etc/passwd", "x" * 10_000, "\ud800"])
@@ -132,243 +103,6 @@ async def test_a_script_that_is_wrong_is_an_error_of_the_call(bench: Bench) -> N
         params: JsonObject = {"cwd": str(bench.cwd), "mcpServers": []}
         error = await editor.refused("session/new", params)
         assert "line 1" in str(error["data"])
-
-
-# --- turns ------------------------------------------------------------------------------------
-
-
-async def test_every_update_of_a_turn_comes_before_its_response_r041(bench: Bench) -> None:
-    bench.answers([{"text": "x", "repeat": 500}])
-    async with bench.editor() as editor:
-        session_id = await editor.new(bench.cwd)
-        assert await editor.prompt(session_id) == "end_turn"
-        assert editor.text() == "x" * 500
-        assert "result" in editor.received[-1]
-
-
-async def test_a_turn_goes_on_when_the_client_reads_slowly(bench: Bench) -> None:
-    bench.answers([{"text": "y" * 1000, "repeat": 500}])
-    async with bench.editor(buffer_bytes=1000) as editor:
-        session_id = await editor.new(bench.cwd)
-        assert await editor.prompt(session_id) == "end_turn"
-        assert len(editor.text()) == 500_000
-
-
-@pytest.mark.parametrize(
-    ("stream", "code", "says"),
-    [
-        ([{"error": {"status": 401, "message": "bad key"}}], -32000, "bad key"),
-        ([{"error": {"status": 400, "message": "bad request"}}], -32603, "bad request"),
-        ([{"text": "a"}, {"error": {"status": 404, "message": "no model"}}], -32603, "no model"),
-    ],
-)
-async def test_a_model_failure_is_an_error_and_the_next_prompt_works_r046(
-    bench: Bench, stream: list[JsonValue], code: int, says: str
-) -> None:
-    bench.answers(stream, HI)
-    async with bench.editor() as editor:
-        session_id = await editor.new(bench.cwd)
-        error = await editor.refused("session/prompt", said(session_id))
-        assert error["code"] == code
-        assert says in str(error["message"])
-        assert list(error["data"]) == ["details"]  # type: ignore[arg-type]
-        assert await editor.prompt(session_id) == "end_turn"
-
-
-@pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
-async def test_stops_that_are_no_failure(bench: Bench, stop: str) -> None:
-    bench.answers([{"text": "a"}, {"stop": stop}])
-    async with bench.editor() as editor:
-        assert await editor.prompt(await editor.new(bench.cwd)) == stop
-
-
-async def test_prompts_are_answered_in_order_and_a_cancel_ends_all_r037(bench: Bench) -> None:
-    bench.answers(HOLD, HI, HI)
-    async with bench.editor() as editor:
-        session_id = await editor.new(bench.cwd)
-        first = await editor.start("session/prompt", said(session_id, "A"))
-        others = [await editor.start("session/prompt", said(session_id, c)) for c in "BC"]
-        await editor.seen_text("Half")
-        await editor.cancel(session_id)
-        for prompt in (first, *others):
-            answer = await editor.answer(prompt)
-            assert answer["result"] == {"stopReason": "cancelled"}
-        assert await editor.prompt(session_id) == "end_turn"
-        assert editor.text() == "HalfHi."
-
-
-async def test_prompt_and_cancel_in_one_write_r032(bench: Bench) -> None:
-    bench.answers(*[HI] * 50)
-    async with bench.editor() as editor:
-        session_id = await editor.new(bench.cwd)
-        cancel: JsonObject = {"method": "session/cancel", "params": {"sessionId": session_id}}
-        for _ in range(20):
-            request = editor.request("session/prompt", said(session_id))
-            await editor.send(cancel, request, cancel, cancel)
-            answer = await editor.answer(request["id"])
-            assert answer["result"] in ({"stopReason": "cancelled"}, {"stopReason": "end_turn"})
-        assert await editor.prompt(session_id) == "end_turn"
-
-
-async def test_cancel_request_for_a_queued_prompt_leaves_the_running_one(bench: Bench) -> None:
-    bench.answers(HOLD, HI)
-    async with bench.editor() as editor:
-        session_id = await editor.new(bench.cwd)
-        first = await editor.start("session/prompt", said(session_id, "A"))
-        second = await editor.start("session/prompt", said(session_id, "B"))
-        await editor.seen_text("Half")
-        await editor.send({"method": "$/cancel_request", "params": {"requestId": second}})
-        error = (await editor.answer(second))["error"]
-        assert isinstance(error, dict)
-        assert error["code"] == -32800
-        bench.release("go")
-        assert (await editor.answer(first))["result"] == {"stopReason": "end_turn"}
-        assert editor.text() == "Half done"
-
-
-async def test_the_end_of_the_connection_ends_the_turn_as_disposed(bench: Bench) -> None:
-    bench.answers(HOLD)
-    async with bench.editor() as editor:
-        session_id = await editor.new(bench.cwd)
-        prompt = await editor.start("session/prompt", said(session_id))
-        await editor.seen_text("Half")
-    assert (await editor.answer(prompt))["result"] == {"stopReason": "cancelled"}
-    store = SessionStore(bench.home / "sessions", clock=lambda: 0)
-    last = store.read(session_id).events[-1]
-    assert last.type == "turn/end"
-    assert "disposed" in str(last.data)
-
-
-async def test_a_client_that_goes_while_asked_costs_no_more_model_calls(bench: Bench) -> None:
-    bench.answers([bash("c", "echo")], HI)
-    async with bench.editor() as editor:
-        editor.reply = lambda _request: None
-        session_id = await editor.new(bench.cwd)
-        await editor.start("session/prompt", said(session_id))
-        await editor.seen_text("toolCall")
-        await editor.seen(lambda m: m.get("method") == "session/request_permission")
-    assert stored(bench, session_id).count("assistant/message") == 1
-
-
-# --- permission -------------------------------------------------------------------------------
-
-
-async def test_the_question_carries_the_whole_call_r084(bench: Bench) -> None:
-    command = "echo " + "x" * 500
-    bench.answers([write("w", content="new\n"), bash("b", command)], HI)
-    asked: list[JsonObject] = []
-
-    def reply(request: JsonObject) -> JsonObject:
-        params = request["params"]
-        assert isinstance(params, dict)
-        asked.append(params)
-        return selected("reject-once")
-
-    async with bench.editor() as editor:
-        editor.reply = reply
-        assert await editor.prompt(await editor.new(bench.cwd)) == "end_turn"
-    file, shell = asked
-    call = file["toolCall"]
-    assert isinstance(call, dict)
-    path = str(bench.cwd / "a.txt")
-    assert (call["kind"], call["title"], call["status"]) == ("edit", "Write `a.txt`", "pending")
-    assert call["rawInput"] == {"file_path": "a.txt", "content": "new\n"}
-    assert call["content"] == [{"type": "diff", "path": path, "oldText": None, "newText": "new\n"}]
-    assert call["locations"] == [{"path": path, "line": 1}]
-    kinds = [option["kind"] for option in file["options"]]  # type: ignore[index,union-attr,call-overload]
-    assert kinds == ["allow_once", "allow_always", "reject_once"]
-    call = shell["toolCall"]
-    assert isinstance(call, dict)
-    assert call["title"] == command
-    assert not (bench.cwd / "a.txt").exists()
-
-
-async def test_outside_the_workspace_always_is_not_offered(bench: Bench) -> None:
-    bench.answers([write("w", "../outside.txt")], HI)
-    asked: list[str] = []
-
-    def reply(request: JsonObject) -> JsonObject:
-        asked.append(json.dumps(request))
-        return selected("allow-always")
-
-    async with bench.editor() as editor:
-        editor.reply = reply
-        await editor.prompt(await editor.new(bench.cwd))
-    assert "allow_always" not in asked[0]
-    assert "outside the workspace" in asked[0]
-    assert not (bench.folder / "outside.txt").exists()
-
-
-MALFORMED: list[JsonObject] = [
-    selected("allow"),
-    selected(""),
-    {"result": {"outcome": {"outcome": "selected"}}},
-    {"result": {"outcome": {"outcome": "selected", "optionId": None}}},
-    {"result": {"outcome": {"outcome": "allowed"}}},
-    {"result": {"outcome": "allow-once"}},
-    {"result": {}},
-    {"result": None},
-    {"result": "allow-once"},
-    {"result": [1]},
-    {"error": {"code": -32601, "message": "Method not found"}},
-    {"error": "no"},
-]
-
-
-@pytest.mark.parametrize("answer", MALFORMED)
-async def test_a_malformed_answer_is_a_rejection_r085(bench: Bench, answer: JsonObject) -> None:
-    bench.answers([write("a"), write("b", "b.txt")], HI)
-    replies = [answer, selected("allow-once")]
-    async with bench.editor() as editor:
-        editor.reply = lambda _request: replies.pop(0)
-        assert await editor.prompt(await editor.new(bench.cwd)) == "end_turn"
-    assert not (bench.cwd / "a.txt").exists()
-    assert (bench.cwd / "b.txt").exists()
-
-
-async def test_a_question_that_is_dismissed_without_a_cancel_is_a_rejection(bench: Bench) -> None:
-    bench.answers([write("a")], HI)
-    async with bench.editor() as editor:
-        editor.reply = lambda _request: {"result": {"outcome": {"outcome": "cancelled"}}}
-        assert await editor.prompt(await editor.new(bench.cwd)) == "end_turn"
-    assert not (bench.cwd / "a.txt").exists()
-
-
-async def test_a_cancel_while_asked_withdraws_the_question_r031(bench: Bench) -> None:
-    bench.answers([write("a"), write("b", "b.txt")], HI)
-    async with bench.editor() as editor:
-        editor.reply = lambda _request: None
-        session_id = await editor.new(bench.cwd)
-        prompt = await editor.start("session/prompt", said(session_id))
-        question = await editor.seen(lambda m: m.get("method") == "session/request_permission")
-        await editor.cancel(session_id)
-        assert (await editor.answer(prompt))["result"] == {"stopReason": "cancelled"}
-        gone = await editor.seen(lambda m: m.get("method") == "$/cancel_request")
-        assert gone["params"] == {"requestId": question["id"]}
-        await editor.send({"id": question["id"], **selected("allow-once")})  # late
-        assert await editor.prompt(session_id) == "end_turn"
-    assert not (bench.cwd / "a.txt").exists()
-
-
-async def test_a_session_that_waits_holds_up_no_other_r089(bench: Bench) -> None:
-    bench.answers([write("a")], HI)
-    bench.answers(HI, HI, agent="2")
-    async with bench.editor() as editor:
-        editor.reply = lambda _request: None
-        parked = await editor.new(bench.cwd)
-        prompt = await editor.start("session/prompt", said(parked))
-        question = await editor.seen(lambda m: m.get("method") == "session/request_permission")
-        with anyio.fail_after(2):
-            other = await editor.new(bench.cwd)
-            assert await editor.prompt(other) == "end_turn"
-            assert await editor.load(other, bench.cwd) == {}
-            await editor.call("session/list", {})
-            assert await editor.call("session/close", {"sessionId": other}) == {}
-        await editor.send({"id": question["id"], **selected("allow-once")})
-        assert (await editor.answer(prompt))["result"] == {"stopReason": "end_turn"}
-
-
-# --- load -------------------------------------------------------------------------------------
 
 
 async def test_a_replay_comes_whole_before_the_response_r050(bench: Bench) -> None:
@@ -547,9 +281,6 @@ async def test_a_poison_image_is_refused_and_nothing_is_stored_r075(
         assert says in str(error["message"])
         assert not (bench.home / "attachments").exists()
         assert await editor.prompt(session_id) == "end_turn"
-
-
-# --- list -------------------------------------------------------------------------------------
 
 
 async def sessions_listed(editor: Editor, params: JsonObject) -> list[JsonObject]:
