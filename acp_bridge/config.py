@@ -102,13 +102,20 @@ def _from_outside(
 
 
 def _read_file(file: Path) -> dict[str, str]:
-    if not file.exists():
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as fault:
+        why = (fault.strerror or type(fault).__name__).lower()
+        raise ConfigError(f"{file} cannot be read: {why}.") from fault
+    except UnicodeDecodeError as fault:
+        raise ConfigError(f"{file} cannot be read: it is not UTF-8.") from fault
     import tomllib
 
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
         raise ConfigError(f"{file} cannot be read as TOML: {fault}.") from fault
     known = {setting.name for setting in SETTINGS if setting.in_file}
     for name, value in table.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -32,16 +34,17 @@ class Screen:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._colour = out.isatty()
+        self.closed = False
+        """Whether nobody reads any more (``acp-bridge demo | head``); what is printed is lost."""
         self._message: str | None = None
         self._titles: dict[str, str] = {}
 
     def line(self, text: str, style: str = "") -> None:
         """Print a line, after ending the text before it."""
         if self._message is not None:
-            self._out.write("\n")
+            self._print("\n")
             self._message = None
-        self._out.write(self._styled(text, style) + "\n")
-        self._out.flush()
+        self._print(self._styled(text, style) + "\n")
 
     def show(self, update: JsonObject) -> None:
         """Print one ``session/update``."""
@@ -77,11 +80,10 @@ class Screen:
         text = str(content.get("text"))
         if message != self._message:
             if self._message is not None:
-                self._out.write("\n")
-            self._out.write("  ")
+                self._print("\n")
+            self._print("  ")
             self._message = message
-        self._out.write(self._styled(text.replace("\n", "\n  "), style))
-        self._out.flush()
+        self._print(self._styled(text.replace("\n", "\n  "), style))
 
     def _progress(self, update: JsonObject) -> None:
         status = str(update["status"])
@@ -106,6 +108,17 @@ class Screen:
         for row in list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]:
             style = {"+": "32", "-": "31"}.get(row[:1], "2")
             self.line(f"      {row}", style)
+
+    def _print(self, text: str) -> None:
+        if self.closed:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except BrokenPipeError:
+            self.closed = True
+            # What is buffered would be written again at exit, and fail again, on stderr.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
 
     def _styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._colour and style else text
@@ -165,30 +178,66 @@ class _ProcessStream:
 
 
 def run(*, keep: bool) -> int:
-    """Hold the conversation; the exit code."""
-    folder = Path(tempfile.mkdtemp(prefix="acp-bridge-demo-"))
+    """Hold the conversation; the exit code, 128 + n if signal n ended it."""
     screen = Screen(sys.stdout)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="acp-bridge-demo-"))
+    except OSError as fault:
+        return _failed(fault)
     try:
         (folder / "workspace").mkdir()
         (folder / "workspace" / "hello.py").write_text('print("hello")\n', encoding="utf-8")
-        anyio.run(_converse, folder, screen)
-    except (BridgeError, TimeoutError, OSError) as error:
+        exit_code = anyio.run(_converse, folder, screen)
+    except Exception as fault:
         screen.line("")
-        sys.stderr.write(f"acp-bridge: the demo failed: {error}\n")
-        return 1
+        cause = _cause(fault)
+        if not isinstance(cause, (BridgeError, TimeoutError, OSError)):
+            raise
+        return _failed(cause)
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
     finally:
         if keep:
             screen.line(f"Kept in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    screen.line("That was a real conversation: the same bytes that an editor exchanges.")
-    screen.line("Next: put acp-bridge into your editor (README, Editors).")
-    return 0
+    if exit_code == 0:
+        screen.line("That was a real conversation: the same bytes that an editor exchanges.")
+        screen.line("Next: put acp-bridge into your editor (README, Editors).")
+    return exit_code
 
 
-async def _converse(folder: Path, screen: Screen) -> None:
+def _failed(cause: Exception) -> int:
+    why = f"it was not over after {TIMEOUT_S:g} s" if isinstance(cause, TimeoutError) else cause
+    sys.stderr.write(f"acp-bridge: the demo failed: {why}\n")
+    return 1
+
+
+def _cause(fault: Exception) -> Exception:
+    """What a task group wrapped."""
+    while isinstance(fault, ExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault
+
+
+async def _converse(folder: Path, screen: Screen) -> int:
+    """Talk until all is said or a signal comes; the exit code. Nothing is left running."""
+    exit_code = 0
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async with anyio.create_task_group() as group:
+
+            async def stop_at_a_signal() -> None:
+                nonlocal exit_code
+                exit_code = 128 + await anext(signals)
+                group.cancel_scope.cancel()
+
+            group.start_soon(stop_at_a_signal)
+            await _talk(folder, screen)
+            group.cancel_scope.cancel()
+    return exit_code
+
+
+async def _talk(folder: Path, screen: Screen) -> None:
     home = str(folder / "home")
     command = [sys.executable, "-m", "acp_bridge", "--home", home, "--model", "demo"]
     with anyio.fail_after(TIMEOUT_S):
@@ -209,6 +258,8 @@ async def _ask_all(endpoint: Endpoint, cwd: str, screen: Screen) -> None:
     screen.line(f"Connected to {info['title']} {info['version']}", "1")
     session = await _call(endpoint, "session/new", {"cwd": cwd, "mcpServers": []})
     for prompt in PROMPTS:
+        if screen.closed:
+            return
         screen.line("")
         screen.line(f"you: {prompt}", "1")
         block: JsonObject = {"type": "text", "text": prompt}

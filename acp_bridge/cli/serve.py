@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from acp_bridge.errors import BridgeError, InvalidParamsError
+from acp_bridge.errors import BridgeError, ConfigError, InvalidParamsError
 from acp_bridge.wire.messages import Request, parse, result_frame
 from acp_bridge.wire.stdio import Stdio, claim
 
@@ -63,7 +63,7 @@ def run(flags: Mapping[str, str | None]) -> int:
         sys.stderr.write(f"acp-bridge: {error.details}\n")
         return EXIT_USAGE
     except OSError as error:
-        sys.stderr.write(f"acp-bridge: {error}. Choose another folder with --home.\n")
+        sys.stderr.write(f"acp-bridge: the system refused to go on: {error}\n")
         return EXIT_FAILED
 
 
@@ -106,7 +106,12 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
         if settings.trace is not None:
             from acp_bridge.wire.trace import TracedStream
 
-            traced = TracedStream(stream, settings.trace, os.environ)
+            try:
+                traced = TracedStream(stream, settings.trace, os.environ)
+            except OSError as error:
+                raise ConfigError(
+                    f"The trace file {settings.trace} cannot be written: {_why(error)}."
+                ) from error
             traced.note("in", received)
             traced.note("out", greeting.answer)
             stream = traced
@@ -161,7 +166,15 @@ def _start_log(settings: Settings) -> None:
     from logging.handlers import RotatingFileHandler
 
     folder = settings.home / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        # For their owner only: sessions and keys lie beside the logs.
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"The folder {settings.home} cannot be used: {_why(error)}. Choose another one with "
+            "--home."
+        ) from error
     handlers: list[logging.Handler] = [
         RotatingFileHandler(
             folder / "acp-bridge.log",
@@ -180,3 +193,7 @@ def _start_log(settings: Settings) -> None:
     )
     # A full disk must not turn a log line into noise on stderr.
     logging.raiseExceptions = settings.log_stderr
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()
