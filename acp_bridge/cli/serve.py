@@ -37,22 +37,21 @@ def run(flags: Mapping[str, str | None]) -> int:
     """Serve until the client is gone; the exit code."""
     import gc
     import os
+    import signal
 
     gc.disable()  # nothing that an import makes is garbage; `_serve` switches it on again
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        # Until the event loop takes their place: a signal in an import ends us without a
+        # traceback, also where whoever started us ignores it (nohup, a shell's background).
+        signal.signal(number, signal.SIG_DFL)
     try:
         stdio = claim()
         received = stdio.read_first_line()
         greeting = greet(received)
         if greeting.answer:
             stdio.write_now(greeting.answer)
-        import signal
-
-        # Until the event loop takes its place: an interrupt in an import would print a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     except OSError:
         return 0  # whoever started us is gone already
-    except KeyboardInterrupt:
-        return 130
     from acp_bridge.config import resolve
 
     try:
@@ -196,4 +195,6 @@ def _start_log(settings: Settings) -> None:
 
 
 def _why(error: OSError) -> str:
+    if isinstance(error, FileExistsError):
+        return "it is no folder"
     return (error.strerror or type(error).__name__).lower()
