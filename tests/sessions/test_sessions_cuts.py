@@ -114,7 +114,10 @@ def test_a_real_log_cut_at_any_byte_opens_as_a_prefix_or_is_refused(place: float
         writer.close()
         kept = sum(a == b for a, b in zip(writer.events, events, strict=False))
         assert writer.events[:kept] == events[:kept]
-        assert [event.type for event in writer.events[kept:]] in (
+        closing = [event.type for event in writer.events[kept:]]
+        while closing[:1] == ["tool/result"]:
+            closing.pop(0)  # one for each call that the cut left unanswered
+        assert closing in (
             [],
             ["session/end-seed"],
             ["turn/end", "session/end-seed"],
