@@ -110,7 +110,7 @@ def test_a_bad_config_file_is_one_sentence_that_names_it(
 
 def test_a_home_that_is_a_file_or_a_folder_as_config_file_is_one_sentence(place: Place) -> None:
     place.home.write_text("I am a file")
-    assert f"{place.home} cannot be used: not a directory" in refused(
+    assert f"{place.home} cannot be used: it is no folder" in refused(
         place, "--home", str(place.home)
     )
     place.home.unlink()
