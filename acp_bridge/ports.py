@@ -354,13 +354,17 @@ class ToolFiles(Protocol):
 
 @attrs.frozen(slots=True)
 class ToolContext:
-    """The world of one call: working folder, files, live output, where big output is kept."""
+    """The world of one call: working folder, files, live output, where big output is kept.
+
+    ``flow`` waits while whoever watches reads slower than ``emit`` tells.
+    """
 
     cwd: Path
     files: ToolFiles
     emit: Callable[[str], None]
     spill_dir: Path
     env: Mapping[str, str]
+    flow: Callable[[], Awaitable[None]]
 
 
 class Tool(Protocol):

@@ -54,7 +54,10 @@ _REFUSALS = {
 
 @attrs.define(slots=True)
 class Planned:
-    """A call on its way. ``fault`` is a result known before running; ``seq`` its ``tool/call``."""
+    """A call on its way. ``fault`` is a result known before running; ``seq`` its ``tool/call``.
+
+    ``output`` is the end of what it told, for its result if it is cancelled.
+    """
 
     call_id: CallId
     name: str
@@ -65,7 +68,7 @@ class Planned:
     fault: ToolResult | None = None
     ask_id: str | None = None
     seq: int | None = None
-    output: list[str] = attrs.field(factory=list)
+    output: str = ""
 
 
 class CallRunner:
@@ -118,8 +121,10 @@ class CallRunner:
                 rows.append(self._call_row(call))
                 text, code = "Error: cancelled before it ran.", "ABORTED_BEFORE_DISPATCH"
             else:
-                told = "".join(call.output)[-ABORTED_OUTPUT_CHARS_MAX:]
-                text, code = f"{told}\nError: cancelled while running.".lstrip("\n"), "ABORTED"
+                text, code = (
+                    f"{call.output}\nError: cancelled while running.".lstrip("\n"),
+                    "ABORTED",
+                )
             result = ToolResult(text, is_error=True, error_name="ToolAbortedError", error_code=code)
             rows.append(self._result_row(call, result))
         self.unanswered.clear()
@@ -237,11 +242,12 @@ class CallRunner:
 
     def _context(self, call: Planned) -> ToolContext:
         def emit(text: str) -> None:
-            call.output.append(text)
+            call.output = (call.output + text)[-ABORTED_OUTPUT_CHARS_MAX:]
             self._desk.committer.emit(ToolOutput(call.call_id, text))
 
-        world = self._desk.world
-        return ToolContext(self._desk.cwd, self._desk.files, emit, world.spill_dir, world.env)
+        desk, world = self._desk, self._desk.world
+        flow = desk.client.flow
+        return ToolContext(desk.cwd, desk.files, emit, world.spill_dir, world.env, flow)
 
     def _ask_row(self, call: Planned) -> Draft:
         assert call.question is not None

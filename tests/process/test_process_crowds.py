@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from process_rig import Place, bash_call, prompt_params
@@ -43,6 +44,31 @@ def test_a_reader_that_stalls_costs_no_memory_and_can_still_cancel(place: Place)
         assert bridge.answer_to(prompt)["result"]["stopReason"] == "cancelled"
         assert grown < 4 * 1024 * 1024, grown
         assert len(bridge.updates(session)) < 200_000  # the model was held back
+        assert bridge.result("session/prompt", **prompt_params(session))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"_meta": {"terminal_output": True}}])
+def test_a_command_that_never_stops_printing_costs_no_memory(
+    place: Place, capabilities: dict[str, Any]
+) -> None:
+    place.script([bash_call("yes a line of text, again and again")], [{"text": "Next."}])
+    with place.bridge() as bridge:
+        bridge.hello(**capabilities)
+        session = bridge.new(place.work)
+        prompt = bridge.prompt(session)
+        bridge.allow(bridge.asked())
+        bridge.update("tool_call_update", status="in_progress")
+        bridge.stop_reading()
+        time.sleep(1)
+        before = bridge.rss_bytes
+        time.sleep(4)
+        grown = bridge.rss_bytes - before
+        bridge.cancel(session)
+        time.sleep(0.2)
+        bridge.read_on()
+        assert bridge.answer_to(prompt)["result"]["stopReason"] == "cancelled"
+        assert grown < 2 * 1024 * 1024, grown
+        assert set(place.processes()) == {bridge.process.pid}
         assert bridge.result("session/prompt", **prompt_params(session))["stopReason"] == "end_turn"
 
 

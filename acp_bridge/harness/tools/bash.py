@@ -2,7 +2,7 @@
 
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -90,7 +90,7 @@ class BashTool(NoPreview):
         reach_all = True
         try:
             with anyio.move_on_after(timeout_ms / 1000) as limit:
-                await _follow(child, output)
+                await _follow(child, output, context.flow)
                 reach_all = False
         finally:
             left = await child.end("tree" if reach_all else "group")
@@ -102,12 +102,16 @@ class BashTool(NoPreview):
         return _result(output.kept, workdir, child.exit_code, timed_out_ms, left=left)
 
 
-async def _follow(child: Child, output: CommandOutput) -> None:
-    """Take output until the shell has ended and its output too, or the drain time is over."""
+async def _follow(child: Child, output: CommandOutput, flow: Callable[[], Awaitable[None]]) -> None:
+    """Take output until the shell has ended and its output too, or the drain time is over.
+
+    A watcher that reads slowly slows the command: what it prints waits in its pipe, not here.
+    """
     ended = anyio.Event()
 
     async def take() -> None:
         while True:
+            await flow()
             wait_s = output.live.due_in(anyio.current_time())
             with anyio.move_on_after(wait_s) as waiting:
                 data = await child.read()
