@@ -59,11 +59,16 @@ def run(flags: Mapping[str, str | None]) -> int:
         _start_log(settings)
         return _serve(stdio, settings, received, greeting)
     except BridgeError as error:
-        sys.stderr.write(f"acp-bridge: {error.details}\n")
+        _say(error.details)
         return EXIT_USAGE
     except OSError as error:
-        sys.stderr.write(f"acp-bridge: the system refused to go on: {error}\n")
+        _say(f"the system refused to go on: {error}")
         return EXIT_FAILED
+
+
+def _say(sentence: str) -> None:
+    if sys.stderr is not None:  # somebody may have closed it
+        sys.stderr.write(f"acp-bridge: {sentence}\n")
 
 
 def greet(received: bytes) -> Greeting:

@@ -254,66 +254,70 @@ def test_a_flood_of_requests_by_a_client_that_does_not_read_costs_no_memory(plac
         assert bridge.call("session/list", wait_s=60)["result"] == {"sessions": []}
 
 
+PARSE, SHAPE = -32700, -32600
+
+GARBAGE: list[tuple[bytes, object, int | None]] = [
+    (b"not json", None, PARSE),
+    (b"{", None, PARSE),
+    (b"", None, None),
+    (b"   ", None, None),
+    (b"[]", None, SHAPE),
+    (b"42", None, SHAPE),
+    (b"null", None, SHAPE),
+    (b'"text"', None, SHAPE),
+    (b'{"jsonrpc":"2.0","id":7}', 7, SHAPE),
+    (b'{"jsonrpc":"1.0","id":8,"method":"session/list"}', 8, SHAPE),
+    (b'{"id":9,"method":"session/list"}', 9, SHAPE),
+    (b'{"jsonrpc":"2.0","id":10,"method":5}', 10, SHAPE),
+    (b'{"jsonrpc":"2.0","id":11,"method":"session/list","params":3}', 11, SHAPE),
+    (b'{"jsonrpc":"2.0","id":[1],"method":"session/list"}', None, SHAPE),
+    (b'{"jsonrpc":"2.0","id":1.5,"method":"session/list"}', None, SHAPE),
+    (b'{"jsonrpc":"2.0","id":true,"method":"session/list"}', None, SHAPE),
+    (b'[{"jsonrpc":"2.0","id":12,"method":"session/list"}]', None, SHAPE),
+    (b"\xff\xfe\x00", None, PARSE),
+    (
+        b'{"jsonrpc":"2.0","id":13,"method":"session/list","params":{"cursor":"\xff"}}',
+        None,
+        PARSE,
+    ),
+    (b"[" * 100_000, None, PARSE),
+    (b'{"a":' * 100_000, None, PARSE),
+    (b'{"jsonrpc":"2.0","id":14,"method":"x","params":{"n":1e999}}', 14, None),
+    (b'{"jsonrpc":"2.0","id":15,"method":"x","params":{"n":NaN}}', None, None),
+    (
+        b'{"jsonrpc":"2.0","id":16,"method":"x","params":{"n":' + b"9" * 5000 + b"}}",
+        None,
+        None,
+    ),
+    (b'{"jsonrpc":"2.0","id":17,"method":"\\ud800"}', None, None),
+    (b'{"jsonrpc":"2.0","id":"\\ud800","method":"x"}', None, None),
+    (b'{"jsonrpc":"2.0","method":"no/such/notification"}', None, None),
+    (b'{"jsonrpc":"2.0","method":"session/cancel"}', None, None),
+    (
+        b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":null}}',
+        None,
+        None,
+    ),
+    (
+        b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":99}}',
+        None,
+        None,
+    ),
+    (b'{"jsonrpc":"2.0","method":"$/cancel_request","params":[]}', None, None),
+    (b'{"jsonrpc":"2.0","id":null,"result":{}}', None, None),
+    (b'{"jsonrpc":"2.0","id":4242,"result":{}}', None, None),
+    (b'{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}', None, None),
+    (b'{"jsonrpc":"2.0","error":null}', None, None),
+]
+"""A line, and the id and code of the error that answers it; no code: it is not looked at."""
+
+
 def test_a_burst_of_garbage_is_answered_frame_by_frame_as_r007_needs(place: Place) -> None:
     with place.bridge(checked=False) as bridge:
         bridge.raw(b"\xef\xbb\xbf")
         bridge.raw(HELLO.replace(b"\n", b"\r\n"))
         bridge.answer_to("hello")
-        parse, shape = -32700, -32600
-        cases: list[tuple[bytes, object, int | None]] = [
-            (b"not json", None, parse),
-            (b"{", None, parse),
-            (b"", None, None),
-            (b"   ", None, None),
-            (b"[]", None, shape),
-            (b"42", None, shape),
-            (b"null", None, shape),
-            (b'"text"', None, shape),
-            (b'{"jsonrpc":"2.0","id":7}', 7, shape),
-            (b'{"jsonrpc":"1.0","id":8,"method":"session/list"}', 8, shape),
-            (b'{"id":9,"method":"session/list"}', 9, shape),
-            (b'{"jsonrpc":"2.0","id":10,"method":5}', 10, shape),
-            (b'{"jsonrpc":"2.0","id":11,"method":"session/list","params":3}', 11, shape),
-            (b'{"jsonrpc":"2.0","id":[1],"method":"session/list"}', None, shape),
-            (b'{"jsonrpc":"2.0","id":1.5,"method":"session/list"}', None, shape),
-            (b'{"jsonrpc":"2.0","id":true,"method":"session/list"}', None, shape),
-            (b'[{"jsonrpc":"2.0","id":12,"method":"session/list"}]', None, shape),
-            (b"\xff\xfe\x00", None, parse),
-            (
-                b'{"jsonrpc":"2.0","id":13,"method":"session/list","params":{"cursor":"\xff"}}',
-                None,
-                parse,
-            ),
-            (b"[" * 100_000, None, parse),
-            (b'{"a":' * 100_000, None, parse),
-            (b'{"jsonrpc":"2.0","id":14,"method":"x","params":{"n":1e999}}', 14, None),
-            (b'{"jsonrpc":"2.0","id":15,"method":"x","params":{"n":NaN}}', None, None),
-            (
-                b'{"jsonrpc":"2.0","id":16,"method":"x","params":{"n":' + b"9" * 5000 + b"}}",
-                None,
-                None,
-            ),
-            (b'{"jsonrpc":"2.0","id":17,"method":"\\ud800"}', None, None),
-            (b'{"jsonrpc":"2.0","id":"\\ud800","method":"x"}', None, None),
-            (b'{"jsonrpc":"2.0","method":"no/such/notification"}', None, None),
-            (b'{"jsonrpc":"2.0","method":"session/cancel"}', None, None),
-            (
-                b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":null}}',
-                None,
-                None,
-            ),
-            (
-                b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":99}}',
-                None,
-                None,
-            ),
-            (b'{"jsonrpc":"2.0","method":"$/cancel_request","params":[]}', None, None),
-            (b'{"jsonrpc":"2.0","id":null,"result":{}}', None, None),
-            (b'{"jsonrpc":"2.0","id":4242,"result":{}}', None, None),
-            (b'{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}', None, None),
-            (b'{"jsonrpc":"2.0","error":null}', None, None),
-        ]
-        for number, (line, message_id, code) in enumerate(cases):
+        for number, (line, message_id, code) in enumerate(GARBAGE):
             start = len(bridge.heard)
             bridge.raw(line + b"\n")
             assert bridge.call("session/list")["result"] == {"sessions": []}, line[:80]
