@@ -8,7 +8,9 @@ Refusals say what is wrong and leave the sentence to `store`.
 """
 
 import threading
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import attrs
@@ -33,6 +35,24 @@ _RLE: Final = 1
 _RESERVED_BLOCK: Final = 3
 
 
+_PIECE_BYTES: Final = 1 << 18
+"""A plain log is decoded in pieces of about this size, so that no second copy of it is held."""
+
+
+@attrs.frozen(slots=True)
+class Layout:
+    """Where a log file's parts lie, and its header line without the newline.
+
+    ``ends`` are the file offsets, in bytes, at which its frames end, the header's first; a plain
+    log is cut into pieces of whole lines. ``good_length`` is where a torn tail begins.
+    """
+
+    header_line: bytes
+    ends: list[int]
+    good_length: int
+    torn: bool
+
+
 @attrs.frozen(slots=True)
 class Decoded:
     """A log's lines, each without its newline, and how many leading bytes of the file hold them."""
@@ -49,7 +69,14 @@ def decode(data: bytes, encoding: Encoding) -> Decoded:
     Raises:
         SessionCorruptError: the bytes are damaged before their torn end.
     """
-    return _decode_plain(data) if encoding == "plain" else _decode_zstd(data)
+    layout = layout_of(data, encoding)
+    unpack = unpacker(data, encoding)
+    parts = [unpack(start, end) for start, end in pairwise(layout.ends)]
+    body = b"".join(parts)
+    if body and not body.endswith(b"\n"):
+        refuse_open_row()
+    lines = body[:-1].split(b"\n") if body else []
+    return Decoded(layout.header_line, lines, layout.good_length, layout.torn)
 
 
 def decode_header(head: bytes, encoding: Encoding) -> bytes:
@@ -59,58 +86,96 @@ def decode_header(head: bytes, encoding: Encoding) -> bytes:
         SessionCorruptError: they do not begin with one.
     """
     if encoding == "plain":
-        return _decode_plain(head).header_line
+        return layout_of(head, encoding).header_line
     end = _frame_end(head, 0)
-    return _decode_zstd(head[:end] if end is not None else b"").header_line
+    return layout_of(head[:end] if end is not None else b"", encoding).header_line
+
+
+def layout_of(data: bytes, encoding: Encoding) -> Layout:
+    """The parts of a whole log file; looks into no frame but the first.
+
+    Raises:
+        SessionCorruptError: the frames' structure or the header's frame is damaged.
+    """
+    ends = ends_of(data, encoding, 0)
+    if encoding == "plain":
+        first = data.find(b"\n") + 1
+        if not first:
+            _damaged("the file is empty" if not data else "the file has no complete first line")
+        ends = [first, *(end for end in ends if end > first)]
+        header = data[:first]
+    else:
+        if not ends:
+            _damaged("the file is empty" if not data else "the file has no complete first frame")
+        header = unpacker(data, encoding)(0, ends[0])
+        if header.find(b"\n") != len(header) - 1 or not header:
+            _damaged("the first frame is not exactly one line")
+    return Layout(header[:-1], ends, ends[-1], torn=ends[-1] < len(data))
+
+
+def ends_of(data: bytes, encoding: Encoding, start: int) -> list[int]:
+    """Where the complete frames, or pieces of whole lines, from ``start`` on end; none: empty.
+
+    Raises:
+        SessionCorruptError: the frames' structure is damaged.
+    """
+    ends: list[int] = []
+    at, size = start, len(data)
+    if encoding == "plain":
+        while at < size:
+            cut = data.rfind(b"\n", at, at + _PIECE_BYTES) + 1
+            cut = cut or data.find(b"\n", at + _PIECE_BYTES) + 1
+            if not cut:
+                break
+            ends.append(at := cut)
+        return ends
+    while at < size:
+        end = _frame_end(data, at)
+        if end is None:
+            break
+        ends.append(at := end)
+    return ends
+
+
+def unpacker(data: bytes, encoding: Encoding) -> Callable[[int, int], bytes]:
+    """What gives the content of the one frame or piece that lies between two offsets.
+
+    It raises `SessionCorruptError` for a damaged frame.
+    """
+    if encoding == "plain":
+        return lambda start, end: data[start:end]
+    import zstandard
+
+    # One context for all frames: making one costs more than a small frame.
+    decompressor = zstandard.ZstdDecompressor()
+    view = memoryview(data)
+
+    def unpack(start: int, end: int) -> bytes:
+        frame = view[start:end]
+        try:
+            size = zstandard.frame_content_size(frame)
+            if 0 < size <= _TRUSTED_BYTES:
+                return decompressor.decompress(frame)
+            # Streamed, so that a false size costs no memory.
+            with decompressor.stream_reader(frame) as reader:
+                return reader.readall()
+        except zstandard.ZstdError:
+            _damaged("a compressed frame is damaged")
+
+    return unpack
+
+
+_TRUSTED_BYTES: Final = 1 << 24
+"""A promised size up to this is allocated at once; 16 MiB for a lie do no harm."""
+
+
+def refuse_open_row() -> NoReturn:
+    """The rows do not end where the frames end."""
+    _damaged("the last complete frame ends inside a row")
 
 
 def _damaged(why: str) -> NoReturn:
     raise SessionCorruptError(why)
-
-
-def _decode_plain(data: bytes) -> Decoded:
-    end = data.rfind(b"\n") + 1
-    if not end:
-        _damaged("the file is empty" if not data else "the file has no complete first line")
-    header, *lines = data[: end - 1].split(b"\n")
-    return Decoded(header, lines, end, torn=end < len(data))
-
-
-def _decode_zstd(data: bytes) -> Decoded:
-    import zstandard
-
-    first = _frame_end(data, 0)
-    if first is None:
-        _damaged("the file is empty" if not data else "the file has no complete first frame")
-    good = first
-    while good < len(data):
-        end = _frame_end(data, good)
-        if end is None:
-            break
-        good = end
-    view = memoryview(data)
-    try:
-        header = _decompress(view[:first])
-        body = _decompress(view[first:good])
-    except zstandard.ZstdError:
-        _damaged("a compressed frame is damaged")
-    if header.find(b"\n") != len(header) - 1 or not header:
-        _damaged("the first frame is not exactly one line")
-    if body and not body.endswith(b"\n"):
-        _damaged("the last complete frame ends inside a row")
-    lines = body[:-1].split(b"\n") if body else []
-    return Decoded(header[:-1], lines, good, torn=good < len(data))
-
-
-def _decompress(frames: memoryview) -> bytes:
-    """The content of whole frames. Streamed, so that a false size in a frame costs no memory."""
-    import zstandard
-
-    if not frames:
-        return b""
-    decompressor = zstandard.ZstdDecompressor()
-    with decompressor.stream_reader(frames, read_across_frames=True) as reader:
-        return reader.readall()
 
 
 def _frame_end(data: bytes, start: int) -> int | None:

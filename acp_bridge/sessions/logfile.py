@@ -12,7 +12,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from acp_bridge.errors import SessionConflictError, StoreFailedError
 from acp_bridge.sessions.codec import encode_batch
@@ -32,6 +32,13 @@ _REASONS: Final = {
 }
 _NO_LINK: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What file systems without hard links answer."""
+
+_NO_COPY: Final = frozenset(
+    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF}
+)
+"""What file systems answer between which the kernel does not copy."""
+
+_COPY_BYTES: Final = 1 << 20
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
@@ -83,6 +90,14 @@ def take_lock(folder: Path, session_id: str, *, create: bool) -> int | None:
     return descriptor
 
 
+class Copied(NamedTuple):
+    """Bytes of another open file, from ``start`` to ``end``, as a piece of a new log."""
+
+    descriptor: int
+    start: int
+    end: int
+
+
 class LogFile:
     """A locked log file, open for appending whole batches.
 
@@ -114,24 +129,24 @@ class LogFile:
         folder: Path,
         session_id: str,
         encoding: Encoding,
-        batches: Sequence[bytes],
+        pieces: Sequence["bytes | Copied"],
         *,
         durable: bool,
     ) -> "LogFile":
-        """Publish a new log that holds these batches of lines, or nothing at all.
+        """Publish a new log that holds these pieces of a file, or nothing at all.
 
         Raises:
             SessionConflictError: the session has a log already, or somebody else makes one.
             StoreFailedError: the disk refused.
         """
-        data = b"".join(encode_batch(lines, encoding) for lines in batches)
         lock = None
         try:
             new_folders = _make_folders(folder)
             lock = take_lock(folder, session_id, create=True)
             assert lock is not None
             _refuse_existing(folder, session_id)
-            descriptor = _publish(folder, folder / log_name(encoding), data, durable=durable)
+            path = folder / log_name(encoding)
+            descriptor, length = _publish(folder, path, pieces, durable=durable)
             if durable:
                 for one in (folder, *new_folders):
                     _sync_folder(one)
@@ -143,7 +158,7 @@ class LogFile:
             if isinstance(error, OSError):
                 raise disk_error(session_id, "written", error) from error
             raise
-        return cls(session_id, encoding, descriptor, lock, len(data), durable=durable)
+        return cls(session_id, encoding, descriptor, lock, length, durable=durable)
 
     @classmethod
     def open(
@@ -244,13 +259,22 @@ def _refuse_existing(folder: Path, session_id: str) -> None:
             raise SessionConflictError(f"Session {session_id:.100} exists already.")
 
 
-def _publish(folder: Path, path: Path, data: bytes, *, durable: bool) -> int:
-    """Write a temporary file and give it its name; its descriptor. The lock is held."""
+def _publish(
+    folder: Path, path: Path, pieces: Sequence[bytes | Copied], *, durable: bool
+) -> tuple[int, int]:
+    """Write a temporary file and give it its name; descriptor and length. The lock is held."""
     pending = folder / PENDING_NAME
     pending.unlink(missing_ok=True)  # what a crash left behind
-    descriptor = os.open(pending, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(pending, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        _write_all(descriptor, data)
+        for piece in pieces:
+            if isinstance(piece, Copied):
+                _copy(piece, descriptor)
+            else:
+                _write_all(descriptor, piece)
+        length = os.lseek(descriptor, 0, os.SEEK_CUR)
+        # Only now: the kernel copies nothing into a file that is open for appending.
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
         if durable:
             os.fsync(descriptor)
         try:
@@ -265,7 +289,29 @@ def _publish(folder: Path, path: Path, data: bytes, *, durable: bool) -> int:
         with contextlib.suppress(OSError):
             pending.unlink(missing_ok=True)
         raise
-    return descriptor
+    return descriptor, length
+
+
+def _copy(piece: Copied, target: int) -> None:
+    """Let the kernel copy, or do it here where it cannot (another file system, another system)."""
+    at = piece.start
+    copy = getattr(os, "copy_file_range", None)
+    while at < piece.end and copy is not None:
+        try:
+            done = copy(piece.descriptor, target, piece.end - at, at)
+        except OSError as error:
+            if error.errno not in _NO_COPY:
+                raise
+            break
+        if not done:
+            break
+        at += done
+    while at < piece.end:
+        data = os.pread(piece.descriptor, min(piece.end - at, _COPY_BYTES), at)
+        if not data:
+            raise OSError(errno.EIO, "the source became shorter")
+        _write_all(target, data)
+        at += len(data)
 
 
 def _sync_folder(folder: Path) -> None:

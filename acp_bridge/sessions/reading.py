@@ -7,8 +7,11 @@ rows of a newer reader.
 import contextlib
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import attrs
 
@@ -17,7 +20,7 @@ from acp_bridge.errors import (
     SessionMisplacedError,
     SessionUnsupportedError,
 )
-from acp_bridge.sessions.codec import decode
+from acp_bridge.sessions.codec import Layout, layout_of, refuse_open_row, unpacker
 from acp_bridge.sessions.events import event_from_row
 from acp_bridge.sessions.header import Header, parse_header
 from acp_bridge.sessions.jsontext import loads
@@ -38,9 +41,40 @@ class StoredLog:
     torn: bool
 
 
+class Stamp(NamedTuple):
+    """What tells that a file changed: equal stamps mean equal bytes, times apart."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@attrs.frozen(slots=True)
+class Places:
+    """Which frame of a log file, or piece of a plain one, holds a row.
+
+    ``ends`` are the frames' ends as file offsets, the header's first; ``rows`` is how many rows
+    have ended by then. Both rise. ``spans`` says that some row goes on in the next frame.
+    """
+
+    ends: list[int]
+    rows: list[int]
+    spans: bool
+
+    def frame_of(self, seq: int) -> tuple[int, int, int]:
+        """Start and end of the frame in which row ``seq`` ends, and the rows that ended before."""
+        index = bisect_right(self.rows, seq)
+        return self.ends[index - 1], self.ends[index], self.rows[index - 1]
+
+    def ends_frame(self, seq: int) -> bool:
+        """Whether a frame certainly ends with row ``seq``."""
+        return not self.spans and self.rows[bisect_right(self.rows, seq)] == seq + 1
+
+
 @attrs.frozen(slots=True)
 class Loaded:
-    """A stored log with what opening it for writing needs.
+    """A stored log with what opening, forking and indexing it need.
 
     ``good_length`` is where a torn tail begins, in bytes; ``stamp`` tells whether the file changed
     since.
@@ -48,8 +82,9 @@ class Loaded:
 
     log: StoredLog
     state: LogState
+    places: Places
     good_length: int
-    stamp: tuple[int, int, int]
+    stamp: Stamp
 
 
 def load(path: Path, session_id: str | None) -> Loaded:
@@ -62,17 +97,21 @@ def load(path: Path, session_id: str | None) -> Loaded:
     shown = session_id or path.parent.name
     try:
         with path.open("rb") as file:
-            data = file.read()
+            # First the stamp: what is appended while we read must make it look old, not new.
             status = os.fstat(file.fileno())
+            data = file.read()
     except OSError as error:
         raise disk_error(shown, "read", error) from error
     encoding = encoding_of(path)
     try:
-        decoded = decode(data, encoding)
-        header = parse_header(decoded.header_line)
-        state = LogState(header)
-        with _paused_gc():
-            events = _fold(decoded.lines, state)
+        layout = layout_of(data, encoding)
+        try:
+            header = parse_header(layout.header_line)
+            state = LogState(header)
+            events, places = fold_rows(data, encoding, layout.ends, state)
+        except SessionUnsupportedError:
+            _drain(data, encoding, layout)
+            raise
         _check_place(path, header, session_id)
         state.require_supported()
     except SessionCorruptError as error:
@@ -84,8 +123,15 @@ def load(path: Path, session_id: str | None) -> Loaded:
         raise SessionUnsupportedError(
             f"Session {shown} needs a newer version of this program: {error.details}."
         ) from None
-    log = StoredLog(header, events, encoding, path, decoded.torn)
-    return Loaded(log, state, decoded.good_length, stamp_of(status))
+    log = StoredLog(header, events, encoding, path, layout.torn)
+    return Loaded(log, state, places, layout.good_length, stamp_of(status))
+
+
+def _drain(data: bytes, encoding: Encoding, layout: Layout) -> None:
+    """Damage anywhere is a better answer than a version: look into every frame."""
+    unpack = unpacker(data, encoding)
+    for start, end in pairwise(layout.ends):
+        unpack(start, end)
 
 
 def encoding_of(path: Path) -> Encoding:
@@ -95,9 +141,9 @@ def encoding_of(path: Path) -> Encoding:
     return kind[1]
 
 
-def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Inode, size and mtime: equal stamps mean equal bytes."""
-    return (status.st_ino, status.st_size, status.st_mtime_ns)
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of an open or found file."""
+    return Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @contextlib.contextmanager
@@ -116,20 +162,54 @@ def _paused_gc() -> Iterator[None]:
             gc.enable()
 
 
-def _fold(lines: Sequence[bytes], state: LogState) -> list[Event]:
-    """The events of all rows, each sound where it stands."""
+def fold_rows(
+    data: bytes, encoding: Encoding, ends: list[int], state: LogState
+) -> tuple[list[Event], Places]:
+    """The events of all rows between the first end and the last, each sound where it stands.
+
+    One frame is decoded at a time, so that no copy of the whole text is held.
+
+    Raises:
+        SessionCorruptError, SessionUnsupportedError: what is wrong, without a sentence.
+    """
     events: list[Event] = []
+    seq = state.next_seq
+    rows = [seq]
+    spans = False
     apply = state.apply
-    for seq, line in enumerate(lines):
-        try:
-            row = loads(line)
-        except ValueError:
-            raise SessionCorruptError(f"seq {seq}: the row is not JSON") from None
-        event = event_from_row(row, seq)
-        apply(event)
-        events.append(event)
+    with _paused_gc():
+        for lines, is_whole in _lines(data, encoding, ends):
+            for line in lines:
+                try:
+                    row = loads(line)
+                except ValueError:
+                    raise SessionCorruptError(f"seq {seq}: the row is not JSON") from None
+                event = event_from_row(row, seq)
+                apply(event)
+                events.append(event)
+                seq += 1
+            rows.append(seq)
+            spans = spans or not is_whole
     state.settle()
-    return events
+    return events, Places(ends, rows, spans)
+
+
+def _lines(data: bytes, encoding: Encoding, ends: list[int]) -> Iterator[tuple[list[bytes], bool]]:
+    """For each frame the lines that end in it, and whether it ends with the end of one."""
+    unpack = unpacker(data, encoding)
+    begun: list[bytes] = []  # the pieces of a line that goes on in the next frame
+    for start, end in pairwise(ends):
+        lines = unpack(start, end).split(b"\n")
+        if begun:
+            lines[0] = b"".join([*begun, lines[0]]) if len(lines) > 1 else lines[0]
+        rest = lines.pop()
+        if lines:
+            begun.clear()
+        if rest:
+            begun.append(rest)
+        yield lines, not begun
+    if begun:
+        refuse_open_row()
 
 
 def _check_place(path: Path, header: Header, session_id: str | None) -> None:

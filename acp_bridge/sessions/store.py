@@ -4,11 +4,14 @@ Every answer about a bad log is one of five errors, never mixed up: not found, u
 misplaced, conflict; and none of them changes a byte.
 """
 
+import heapq
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
@@ -22,20 +25,24 @@ from acp_bridge.errors import (
     SessionUnsupportedError,
     StoreFailedError,
 )
-from acp_bridge.sessions.codec import decode_header
-from acp_bridge.sessions.header import FORMAT_VERSION, Header, dump_header, parse_header
+from acp_bridge.sessions.codec import encode_batch
+from acp_bridge.sessions.finding import current_log, folders, header_of, logs_in
+from acp_bridge.sessions.fork import Fork, Shape, forked_header, next_title, own_rows
+from acp_bridge.sessions.forking import Cut, cut_of, pieces_of
+from acp_bridge.sessions.header import Header, dump_header, parse_header
 from acp_bridge.sessions.logfile import LogFile, disk_error, disk_reason, take_lock
-from acp_bridge.sessions.paths import (
-    Encoding,
-    parse_log_name,
-    project_folder,
-    session_folder,
-)
+from acp_bridge.sessions.paths import Encoding, project_folder, session_folder
 from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, stamp_of
-from acp_bridge.sessions.surface import title
+from acp_bridge.sessions.sweep import Details, Entry, Known, sweep
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.vocabulary import BadSession, SessionId, SessionSummary
+from acp_bridge.vocabulary import BadSession, Event, SessionId, SessionSummary
+
+if TYPE_CHECKING:
+    from acp_bridge.sessions.index import Index
+
+Order: TypeAlias = tuple[int, str]
+"""A session's place in a list: newest activity first (its time negated), then the id."""
 
 
 @attrs.frozen(slots=True)
@@ -46,7 +53,20 @@ class Listing:
     bad: list[BadSession]
 
 
+@attrs.frozen(slots=True)
+class Page:
+    """Some sessions in order, every bad one, and the place after which the next page begins.
+
+    ``after`` is None on the last page.
+    """
+
+    sessions: list[SessionSummary]
+    bad: list[BadSession]
+    after: Order | None
+
+
 # Inside the class, ``list`` is its method.
+_Entries: TypeAlias = list[Entry]
 _BadSessions: TypeAlias = list[BadSession]
 _Paths: TypeAlias = list[Path]
 
@@ -55,13 +75,28 @@ class SessionStore:
     """All sessions under ``root`` (which need not exist). Blocking; call it from threads.
 
     ``clock`` gives milliseconds since the epoch. ``durable=False`` leaves the moment of writing to
-    the operating system: a power cut may then lose rows that were told.
+    the operating system: a power cut may then lose rows that were told. ``index`` is the file that
+    remembers what lists found (`index`), outside ``root``; without one every list reads every log.
+    ``wall_ns`` is the clock that files get their times from, in nanoseconds since the epoch.
     """
 
-    def __init__(self, root: Path, *, clock: Callable[[], int], durable: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: Callable[[], int],
+        durable: bool = True,
+        index: Path | None = None,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        assert index is None or root not in index.parents, "a store holds sessions only"
         self._root = root
         self._clock = clock
         self._durable = durable
+        self._index_path = index
+        self._index: Index | None = None
+        self._index_lock = threading.Lock()
+        self._wall_ns = wall_ns
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -80,42 +115,132 @@ class SessionStore:
     def list(self) -> Listing:
         """A summary of every session, subagents included, and the logs that cannot be shown.
 
-        Reads and validates every log; a bad one never fails the list.
+        Every log has been validated, now or when the index last saw it change; a bad one never
+        fails the list.
 
         Raises:
             StoreFailedError: the root itself cannot be read.
         """
-        sessions: list[SessionSummary] = []
-        bad: list[BadSession] = []
-        folders = list(self._session_folders(bad))
-        copies = Counter(folder.name for folder in folders)
-        for folder in folders:
-            where = folder
+        good, bad = self._judged()
+        return Listing([entry.summary() for entry in good], bad)
+
+    def summaries(
+        self, *, cwd: Path | None = None, after: Order | None = None, limit: int = 100
+    ) -> Page:
+        """Roots and forks in order, a page at a time; subagents and sessions without a cwd never.
+
+        ``cwd`` asks for one working folder. ``after`` is what the page before gave: what is new
+        since then neither repeats nor skips a session that stayed where it was.
+
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        wanted = None if cwd is None else os.path.normpath(cwd)
+        good, bad = self._judged()
+        places = (
+            (_order(entry), entry)
+            for entry in good
+            if entry.origin is None
+            and entry.cwd is not None
+            and (wanted is None or os.path.normpath(entry.cwd) == wanted)
+        )
+        if after is not None:
+            start = after
+            places = (one for one in places if one[0] > start)
+        first = heapq.nsmallest(limit + 1, places)
+        page = [entry.summary() for _, entry in first[:limit]]
+        return Page(page, bad, first[limit - 1][0] if len(first) > limit else None)
+
+    def entries(self) -> Sequence[Entry]:
+        """What is known of every session folder, sound or not: headers first of all.
+
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        return self._swept()[0]
+
+    def details(self, session_id: str) -> Details | None:
+        """What the index knows of a log as it lies there now; None: only a whole reading can tell.
+
+        Raises:
+            SessionNotFoundError and the like: as for `read`, but no log is opened.
+        """
+        return self._known_details(self._find(session_id))
+
+    def _judged(self) -> tuple[_Entries, _BadSessions]:
+        """The sound sessions, and why the others are none."""
+        entries, bad = self._swept()
+        copies = Counter(entry.folder for entry in entries if entry.has_logs)
+        good: _Entries = []
+        for entry in entries:
+            where = self._root / entry.project / entry.folder
+            reason = entry.reason
+            if entry.log is not None:
+                where /= entry.log
+                if copies[entry.folder] > 1:
+                    reason = self._why_misplaced(entry.folder) or reason
+            if reason is not None:
+                bad.append(BadSession(where, reason))
+            elif entry.log is not None:
+                good.append(entry)
+        return good, bad
+
+    def _why_misplaced(self, name: str) -> str | None:
+        try:
+            self._find_by_folder(name)
+        except BridgeError as error:
+            return error.details
+        except OSError:
+            pass
+        return None
+
+    def _swept(self) -> tuple[_Entries, _BadSessions]:
+        with self._index_lock:
+            index = self._open_index()
+            known: Known = Known() if index is None else index
+            now_ns = self._wall_ns()
+            if index is not None:
+                index.refresh()
             try:
-                path = _current_log(folder, folder.name)
-                if path is None:
-                    continue
-                where = path
-                if copies[folder.name] > 1:
-                    self._find_by_folder(folder.name)
-                sessions.append(_summary(load(path, None).log))
-            except BridgeError as error:
-                bad.append(BadSession(where, error.details))
+                changes = sweep(self._root, known, now_ns)
             except OSError as error:
-                bad.append(BadSession(where, disk_error(folder.name, "read", error).details))
-        return Listing(sessions, bad)
+                raise self._root_error(error) from error
+            if index is not None:
+                index.keep(changes)
+            return [*known.entries.values()], changes.bad
+
+    def _open_index(self) -> "Index | None":
+        if self._index is None and self._index_path is not None:
+            from acp_bridge.sessions.index import Index
+
+            self._index = Index(self._index_path)
+        return self._index
+
+    def _known_details(self, path: Path) -> Details | None:
+        """The details of a log, if the index has them for the file as it is now."""
+        with self._index_lock:
+            index = self._open_index()
+            details = (
+                None
+                if index is None
+                else index.details((path.parent.parent.name, path.parent.name))
+            )
+        if details is None or not details.settled:
+            return None
+        try:
+            return details if stamp_of(path.stat()) == details.stamp else None
+        except OSError:
+            return None
 
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""
         ids: list[SessionId] = []
         for folder in self._session_folders([]):
             try:
-                path = _current_log(folder, folder.name)
+                path = current_log(folder, folder.name)
                 if path is None:
                     continue
-                with path.open("rb") as file:
-                    head = file.read(_HEAD_BYTES)
-                header = parse_header(decode_header(head, encoding_of(path)))
+                header = header_of(path)
             except (BridgeError, OSError):
                 continue
             if session_folder(header.session_id) == folder.name:
@@ -124,17 +249,20 @@ class SessionStore:
 
     def _projects(self) -> _Paths:
         try:
-            return _folders(self._root)
+            return folders(self._root)
         except OSError as error:
-            raise StoreFailedError(
-                f"The sessions in {self._root} could not be read: {disk_reason(error)}."
-            ) from error
+            raise self._root_error(error) from error
+
+    def _root_error(self, error: OSError) -> StoreFailedError:
+        return StoreFailedError(
+            f"The sessions in {self._root} could not be read: {disk_reason(error)}."
+        )
 
     def _session_folders(self, bad: _BadSessions) -> Iterator[Path]:
         """Every folder that could hold a session; project folders that cannot be read go to bad."""
         for project in self._projects():
             try:
-                yield from _folders(project)
+                yield from folders(project)
             except OSError as error:
                 bad.append(BadSession(project, disk_error(project.name, "read", error).details))
 
@@ -145,7 +273,7 @@ class SessionStore:
         if name is not None:
             try:
                 folder = self._find_by_folder(name)
-                path = None if folder is None else _current_log(folder, session_id)
+                path = None if folder is None else current_log(folder, session_id)
             except OSError as error:
                 raise disk_error(session_id, "read", error) from error
         if path is None:
@@ -158,7 +286,7 @@ class SessionStore:
         for project in self._projects():
             folder = project / name
             try:
-                if _logs_in(folder):
+                if logs_in(folder):
                     found.append(folder)
             except OSError as error:  # one closed folder must not hide what lies in the others
                 trouble = error
@@ -179,24 +307,105 @@ class SessionStore:
         Raises:
             LocalProtocolError: no log can have this header.
         """
+        folder = self._new_folder(header)
+
+        def publish(lines: bytes) -> LogFile:
+            self._refuse_known(header.session_id)
+            encoding = self._root_encoding()
+            return LogFile.create(
+                folder,
+                header.session_id,
+                encoding,
+                [encode_batch(part, encoding) for part in (dump_header(header), lines)],
+                durable=self._durable,
+            )
+
+        return LogWriter(LogState(header), [], clock=self._clock, file=publish)
+
+    def fork(
+        self,
+        source_id: str,
+        *,
+        new_id: str,
+        created_at_ms: int,
+        cwd: str | None = None,
+        at_seq: int | None = None,
+        shape: Shape = "current",
+        title_increment: bool = True,
+    ) -> Fork:
+        """Make an ordinary fork of a stored session, and leave the source as it is.
+
+        It is cut after row ``at_seq`` (-1: nothing is copied), or else after the last completed
+        turn on the disk and what was set since then (mode, model, a compaction). ``cwd`` gives it
+        another working folder. A fork with nothing copied is not stored: see `Fork`.
+
+        Raises:
+            InvalidParamsError: ``at_seq`` is no row, or lies inside a turn.
+            SessionConflictError: ``new_id`` exists already, or the source was replaced meanwhile.
+            LocalProtocolError: no log can have the new header.
+            SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
+            SessionMisplacedError, StoreFailedError: as for `read`; the last also if the disk takes
+                no new log, which then does not exist.
+        """
+        path = self._find(source_id)
+        cut = cut_of(path, source_id, at_seq, self._known_details(path))
+        source = cut.digest.header
+        header = forked_header(
+            source,
+            new_id=new_id,
+            created_at_ms=created_at_ms,
+            cwd=cwd,
+            is_seeded=cut.boundary is not None,
+        )
+        folder = self._new_folder(header)
+        self._refuse_known(new_id)
+        old_title = cut.digest.title
+        new_title = next_title(old_title) if old_title and title_increment else None
+        if cut.boundary is None:
+            return Fork(header, 0, new_title)
+        own = own_rows(
+            cut.boundary,
+            created_at_ms=created_at_ms,
+            title=new_title,
+            cwd=header.cwd if cwd else None,
+        )
+        self._publish_fork(cut, header, folder, own, shape)
+        return Fork(header, cut.boundary.seq + 1, new_title)
+
+    def _publish_fork(
+        self, cut: Cut, header: Header, folder: Path, own: Sequence[Event], shape: Shape
+    ) -> None:
+        source_id = cut.digest.header.session_id
+        try:
+            source = os.open(cut.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise disk_error(source_id, "read", error) from error
+        try:
+            pieces = [*pieces_of(cut, header, own, source, shape)]
+            LogFile.create(
+                folder,
+                header.session_id,
+                encoding_of(cut.path),
+                pieces,
+                durable=self._durable,
+            ).close()
+        except OSError as error:  # of the source: `create` has sentences of its own
+            raise disk_error(source_id, "read", error) from error
+        finally:
+            os.close(source)
+
+    def _new_folder(self, header: Header) -> Path:
+        """Where the log of a new session goes.
+
+        Raises:
+            LocalProtocolError: no log can have this header.
+        """
         folder_name = session_folder(header.session_id)
         if folder_name is None or not _survives(header):
             raise LocalProtocolError(
                 f"No log can have the header of session {header.session_id:.100}."
             )
-        folder = self._root / project_folder(header.cwd) / folder_name
-
-        def publish(lines: bytes) -> LogFile:
-            self._refuse_known(header.session_id)
-            return LogFile.create(
-                folder,
-                header.session_id,
-                self._root_encoding(),
-                [dump_header(header), lines],
-                durable=self._durable,
-            )
-
-        return LogWriter(LogState(header), [], clock=self._clock, file=publish)
+        return self._root / project_folder(header.cwd) / folder_name
 
     def open(
         self, session_id: str, check: Callable[[Header], None] = lambda _header: None
@@ -263,55 +472,9 @@ class SessionStore:
     def _root_encoding(self) -> Encoding:
         """The encoding of the first log found: dsh refuses a root that mixes two."""
         for folder in self._session_folders([]):
-            for _, encoding, _ in _logs_in(folder):
+            for _, encoding, _ in logs_in(folder):
                 return encoding
         return "zstd"
-
-
-_HEAD_BYTES = 65536
-"""Enough for any header: an id of 255 characters and two paths of 4096."""
-
-
-def _folders(root: Path) -> list[Path]:
-    """The folders right below ``root``, sorted; none if there is no such folder.
-
-    Raises:
-        OSError: ``root`` cannot be read.
-    """
-    try:
-        with os.scandir(root) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _logs_in(folder: Path) -> list[tuple[int, Encoding, Path]]:
-    """Generation, encoding and path of every log in a session's folder."""
-    try:
-        names = sorted(path.name for path in folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [(*kind, folder / name) for name in names if (kind := parse_log_name(name)) is not None]
-
-
-def _current_log(folder: Path, shown: str) -> Path | None:
-    """The log that counts in a session's folder: the only one of the highest generation."""
-    logs = _logs_in(folder)
-    if not logs:
-        return None
-    newest = max(generation for generation, _, _ in logs)
-    if newest != FORMAT_VERSION:
-        raise SessionUnsupportedError(
-            f"Session {shown} is stored in log format version {newest}; this program reads"
-            f" version {FORMAT_VERSION}."
-        )
-    paths = [path for generation, _, path in logs if generation == newest]
-    if len(paths) > 1:
-        raise SessionCorruptError(
-            f"Session {shown} has two logs, {paths[0].name} and {paths[1].name}; move one of them"
-            " out of the store."
-        )
-    return paths[0]
 
 
 def _survives(header: Header) -> bool:
@@ -322,14 +485,6 @@ def _survives(header: Header) -> bool:
         return False
 
 
-def _summary(log: StoredLog) -> SessionSummary:
-    header = log.header
-    return SessionSummary(
-        session_id=SessionId(header.session_id),
-        cwd=None if header.cwd is None else Path(header.cwd),
-        title=title(log.events),
-        created_at_ms=header.created_at_ms,
-        updated_at_ms=log.events[-1].time_ms if log.events else header.created_at_ms,
-        origin=header.origin,
-        parent_session=header.parent_session,
-    )
+def _order(entry: Entry) -> Order:
+    assert entry.session_id is not None
+    return (-entry.updated_at_ms, entry.session_id)

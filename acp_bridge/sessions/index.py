@@ -1,0 +1,277 @@
+"""What earlier sweeps found, kept in SQLite beside the store and shared between processes.
+
+Derived, never an authority: deleting, damaging or losing this file changes no result, only time.
+So nothing here raises. Whatever SQLite refuses, the index does without, until the next sweep.
+
+Trust: SQLite does not notice a changed byte in a page. Each record therefore carries its key and a
+checksum, and no result depends on what SQLite sorts, counts or leaves out: all records are read,
+those that do not prove themselves count as unknown, and the sweep reads their logs again.
+"""
+
+import contextlib
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from acp_bridge.sessions.digestjson import details_from_json, json_from_details
+from acp_bridge.sessions.jsontext import dumps, loads
+from acp_bridge.sessions.sweep import Changes, Details, Entry, Key, Known, Project
+from acp_bridge.vocabulary import JsonValue
+
+_SCHEMA: Final = 1
+"""Raised whenever a record's members or meaning change: another number means another index."""
+
+_COLUMNS: Final = (
+    "(project BLOB, folder BLOB, record BLOB, PRIMARY KEY (project, folder)) WITHOUT ROWID"
+)
+_BUSY_S: Final = 0.25
+"""How long a list waits for another process that writes; then it does without."""
+
+_DAMAGED: Final = frozenset(
+    {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_MISMATCH}
+)
+"""Answers after which the file is made anew."""
+
+_PASSING: Final = frozenset(
+    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
+)
+"""Answers that say nothing against the file."""
+
+_PROJECT_ROW: Final = b""
+"""The folder name under which a project's own record stands; no folder has it."""
+
+_CHECK_BYTES: Final = 4
+
+
+class Index(Known):
+    """`Known` that outlives the process. Not safe for use by two threads at a time.
+
+    ``path`` is the database file; its folder must exist, else there is no index.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+        self._version = -1
+        self._doubtful: set[tuple[bytes, bytes]] = set()
+        self._unsaved = Changes()
+
+    def refresh(self) -> None:
+        """Take over what other processes found, and everything at the first call."""
+        if self._take_over_failed():
+            self._take_over_failed()  # of a file made anew
+
+    def keep(self, changes: Changes) -> None:
+        """Remember what a sweep found."""
+        if self._db is None:
+            return
+        unsaved = self._unsaved
+        unsaved.entries.update(changes.entries)
+        unsaved.projects.update(changes.projects)
+        if not (unsaved.entries or unsaved.projects or self._doubtful):
+            return
+        try:
+            with self._transaction(self._db) as db:
+                gone = [*self._doubtful, *_gone(unsaved)]
+                db.executemany("DELETE FROM facts WHERE project = ? AND folder = ?", gone)
+                db.executemany("DELETE FROM details WHERE project = ? AND folder = ?", gone)
+                db.executemany("REPLACE INTO facts VALUES (?, ?, ?)", _facts(unsaved))
+                db.executemany("REPLACE INTO details VALUES (?, ?, ?)", _details(unsaved))
+        except sqlite3.Error as error:
+            self._give_up(error)
+        else:
+            self._doubtful.clear()
+            self._unsaved = Changes()
+
+    def details(self, key: Key) -> Details | None:
+        """What is known of this log beyond its entry."""
+        names = (os.fsencode(key[0]), os.fsencode(key[1]))
+        query = "SELECT record FROM details WHERE project = ? AND folder = ?"
+        try:
+            if not self._connect() or self._db is None:
+                return None
+            row = self._db.execute(query, names).fetchone()
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return None
+        value = None if row is None else _opened(row[0], _salt(*names))
+        return None if value is None else details_from_json(value)
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent; the next use opens it again."""
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+        self._db = None
+        self._version = -1
+
+    def _connect(self) -> bool:
+        """Whether the file at our path is open, the one that lies there now."""
+        if self._db is not None and self._inode_now() == self._inode:
+            return True
+        self.close()
+        try:
+            # Titles are private, and SQLite would make the file readable for everybody.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError:
+            return False
+        db = sqlite3.connect(
+            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        self._db, self._inode = db, self._inode_now()
+        db.text_factory = bytes
+        db.execute("PRAGMA trusted_schema = OFF")
+        if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != b"wal":
+            db.execute("PRAGMA journal_mode = MEMORY")
+        db.execute("PRAGMA synchronous = OFF")  # a power cut may cost the index, never a session
+        self._prepare(db)
+        return True
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Make the tables, or make the file anew if it is of another version."""
+        if _version_of(db) == _SCHEMA:
+            return
+        with self._transaction(db):
+            if _version_of(db) == _SCHEMA:  # another process was faster
+                return
+            if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                raise sqlite3.DatabaseError("of another version")
+            db.execute(f"CREATE TABLE facts {_COLUMNS}")
+            db.execute(f"CREATE TABLE details {_COLUMNS}")
+            db.execute(f"PRAGMA user_version = {_SCHEMA}")
+
+    @contextlib.contextmanager
+    def _transaction(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+            db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+
+    def _take_over_failed(self) -> bool:
+        """Whether it failed and trying again with a new file may help."""
+        try:
+            if self._connect():
+                self._take_over()
+        except sqlite3.Error as error:
+            return self._give_up(error)
+        return False
+
+    def _take_over(self) -> None:
+        assert self._db is not None
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        rows = self._db.execute("SELECT project, folder, record FROM facts").fetchall()
+        self._version = version
+        self.projects, self.entries = {}, {}
+        for project, folder, record in rows:
+            try:
+                self._take(project, folder, record)
+            except (TypeError, ValueError):
+                if isinstance(project, bytes) and isinstance(folder, bytes):
+                    self._doubtful.add((project, folder))
+
+    def _take(self, project: bytes, folder: bytes, record: bytes) -> None:
+        """One record.
+
+        Raises:
+            TypeError, ValueError: it does not prove itself.
+        """
+        value = _opened(record, _salt(project, folder))
+        if not isinstance(value, list):
+            raise TypeError
+        name = os.fsdecode(project)
+        if folder == _PROJECT_ROW:
+            settled, inode, mtime_ns, *folders = value
+            names = tuple(str(one) for one in folders)
+            self.projects[name] = Project(settled is True, _int(inode), _int(mtime_ns), names)
+        else:
+            entry = Entry._make(value)
+            self.entries[entry.project, entry.folder] = entry
+
+    def _inode_now(self) -> int:
+        try:
+            return self._path.stat().st_ino
+        except OSError:
+            return 0
+
+    def _give_up(self, error: sqlite3.Error) -> bool:
+        """Do without for now. True: the file was damaged or of another version, and was removed."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in _PASSING:
+            return False
+        self.close()
+        if code not in _DAMAGED:
+            return False
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                Path(f"{self._path}{suffix}").unlink()
+        return True
+
+
+def _version_of(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _int(value: JsonValue) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _salt(project: bytes, folder: bytes) -> int:
+    """Where the checksum starts: a record that strayed to another key does not prove itself."""
+    return zlib.crc32(folder, zlib.crc32(project + b"/"))
+
+
+def _sealed(value: JsonValue, salt: int) -> bytes:
+    text = dumps(value)
+    return zlib.crc32(text, salt).to_bytes(_CHECK_BYTES, "big") + text
+
+
+def _opened(record: object, salt: int) -> JsonValue:
+    """The value of a record; None if it does not prove itself."""
+    if not isinstance(record, bytes):
+        return None
+    text = record[_CHECK_BYTES:]
+    if zlib.crc32(text, salt) != int.from_bytes(record[:_CHECK_BYTES], "big"):
+        return None
+    return loads(text)
+
+
+def _gone(changes: Changes) -> Iterator[tuple[bytes, bytes]]:
+    for (project, folder), entry in changes.entries.items():
+        if entry is None or entry[1] is None:
+            yield os.fsencode(project), os.fsencode(folder)
+    for name, project_now in changes.projects.items():
+        if project_now is None:
+            yield os.fsencode(name), _PROJECT_ROW
+
+
+def _facts(changes: Changes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    for (project, folder), change in changes.entries.items():
+        if change is not None:
+            yield _record(project, os.fsencode(folder), list(change[0]))
+    for name, now in changes.projects.items():
+        if now is not None:
+            yield _record(name, _PROJECT_ROW, [*now[:3], *now.folders])
+
+
+def _details(changes: Changes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    for (project, folder), change in changes.entries.items():
+        if change is not None and change[1] is not None:
+            yield _record(project, os.fsencode(folder), json_from_details(change[1]))
+
+
+def _record(project: str, folder: bytes, value: JsonValue) -> tuple[bytes, bytes, bytes]:
+    name = os.fsencode(project)
+    return name, folder, _sealed(value, _salt(name, folder))

@@ -1,0 +1,362 @@
+"""Every session of a store, from what is known already and one look at what changed.
+
+A **sweep** looks at each project folder once and at each session's folder and log once, without
+opening them, and reads only the logs whose looks differ from what is known. With nothing known it
+reads them all, so there is one way to the result and knowledge only saves time.
+
+Times of files are coarse: what changed right before it was read may change again without a trace.
+Such knowledge is marked as not `settled`, and the next sweep reads again.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, cast
+
+import attrs
+
+from acp_bridge.errors import BridgeError, StoreFailedError
+from acp_bridge.sessions.digest import Digest, digest_of
+from acp_bridge.sessions.finding import current_log, folders, header_of
+from acp_bridge.sessions.growth import Guard, grown, guard_of
+from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.logfile import disk_error
+from acp_bridge.sessions.paths import project_folder, session_folder
+from acp_bridge.sessions.reading import Stamp, load, stamp_of
+from acp_bridge.vocabulary import BadSession, SessionId, SessionSummary
+
+UNSETTLED_NS: Final = 100_000_000
+"""A tenth of a second: ten times the coarsest clock that kernels put on files."""
+
+Key = tuple[str, str]
+"""Project folder and session folder, by name."""
+
+
+class Entry(NamedTuple):
+    """What is known of one session folder; flat, because ten thousand are held and compared.
+
+    ``has_logs`` is False for a folder without any log; ``log`` names the one that counts. Then come
+    the stamps of folder and log, the header's fields (``session_id`` None: no header could be
+    read), what a list shows, and ``reason``: why the session cannot be opened, else None.
+    """
+
+    project: str
+    folder: str
+    settled: bool
+    has_logs: bool
+    log: str | None
+    folder_inode: int
+    folder_mtime_ns: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    session_id: str | None
+    created_at_ms: int
+    cwd: str | None
+    is_seeded: bool
+    depth: int
+    parent_session: str | None
+    origin: str | None
+    agent_preset: str | None
+    title: str | None
+    updated_at_ms: int
+    event_count: int
+    reason: str | None
+
+    @property
+    def stamp(self) -> Stamp:
+        """The log's stamp when it was read."""
+        return Stamp(self.inode, self.size, self.mtime_ns, self.ctime_ns)
+
+    @property
+    def header(self) -> Header | None:
+        """The log's header; None if it could not be read."""
+        if self.session_id is None:
+            return None
+        return Header(
+            session_id=self.session_id,
+            created_at_ms=self.created_at_ms,
+            cwd=self.cwd,
+            is_seeded=self.is_seeded,
+            delegation_depth=self.depth,
+            parent_session=self.parent_session,
+            origin=cast("Literal['subagent'] | None", self.origin),
+            agent_preset=self.agent_preset,
+        )
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the log's header belongs into its folder."""
+        return (
+            self.session_id is not None
+            and session_folder(self.session_id) == self.folder
+            and project_folder(self.cwd) == self.project
+        )
+
+    def summary(self) -> SessionSummary:
+        """What a list shows of a sound session."""
+        assert self.session_id is not None
+        return SessionSummary(
+            session_id=SessionId(self.session_id),
+            cwd=None if self.cwd is None else Path(self.cwd),
+            title=self.title,
+            created_at_ms=self.created_at_ms,
+            updated_at_ms=self.updated_at_ms,
+            origin=cast("Literal['subagent'] | None", self.origin),
+            parent_session=self.parent_session,
+        )
+
+
+class Project(NamedTuple):
+    """A project folder's stamp and the names of the folders in it."""
+
+    settled: bool
+    inode: int
+    mtime_ns: int
+    folders: tuple[str, ...]
+
+
+@attrs.frozen(slots=True)
+class Details:
+    """The digest of a sound log, good for the file of this stamp, and what proves its growth.
+
+    Not ``settled``: the file might change again without a new stamp.
+    """
+
+    settled: bool
+    stamp: Stamp
+    guard: Guard | None
+    digest: Digest
+
+
+@attrs.define(slots=True)
+class Known:
+    """What is known of a store: by a sweep, or by an index that remembers one."""
+
+    projects: dict[str, Project] = attrs.field(factory=dict)
+    entries: dict[Key, Entry] = attrs.field(factory=dict)
+
+    def details(self, key: Key) -> Details | None:  # noqa: ARG002
+        """What is known of this log beyond its entry; nothing, unless a subclass knows."""
+        return None
+
+
+@attrs.define(slots=True)
+class Changes:
+    """What a sweep found to differ from what was known; applied to `Known` already.
+
+    ``bad`` are the project folders that cannot be read.
+    """
+
+    projects: dict[str, Project | None] = attrs.field(factory=dict)
+    entries: dict[Key, tuple[Entry, Details | None] | None] = attrs.field(factory=dict)
+    bad: list[BadSession] = attrs.field(factory=list)
+
+
+def sweep(root: Path, known: Known, now_ns: int) -> Changes:
+    """Bring ``known`` up to date with the disk.
+
+    ``now_ns`` is the time by the clock of the file system, before anything is looked at.
+
+    Raises:
+        OSError: ``root`` itself cannot be read.
+    """
+    changes = Changes()
+    seen: set[str] = set()
+    for project in folders(root):
+        try:
+            names = _names_in(project, known, changes, now_ns)
+            _look_at_logs(project, names, known, changes, now_ns)
+            seen.add(project.name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone since
+        except OSError as error:
+            reason = disk_error(project.name, "read", error).details
+            changes.bad.append(BadSession(project, reason))
+    for name in known.projects.keys() - seen:
+        for folder in known.projects[name].folders:
+            _forget((name, folder), known, changes)
+        del known.projects[name]
+        changes.projects[name] = None
+    return changes
+
+
+def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tuple[str, ...]:
+    status = project.stat()
+    old = known.projects.get(project.name)
+    if (
+        old is not None
+        and old.settled
+        and ((old.inode, old.mtime_ns) == (status.st_ino, status.st_mtime_ns))
+    ):
+        return old.folders
+    names = tuple(folder.name for folder in folders(project))
+    settled = status.st_mtime_ns + UNSETTLED_NS < now_ns
+    new = Project(settled, status.st_ino, status.st_mtime_ns, names)
+    for folder in set(old.folders if old is not None else ()).difference(names):
+        _forget((project.name, folder), known, changes)
+    if new != old:
+        known.projects[project.name] = new
+        changes.projects[project.name] = new
+    return names
+
+
+def _forget(key: Key, known: Known, changes: Changes) -> None:
+    if known.entries.pop(key, None) is not None:
+        changes.entries[key] = None
+
+
+def _look_at_logs(
+    project: Path, names: Iterable[str], known: Known, changes: Changes, now_ns: int
+) -> None:
+    descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        entries, place = known.entries, project.name
+        changed = [
+            name
+            for name in names
+            if (entry := entries.get((place, name))) is None or not _is_as_known(entry, descriptor)
+        ]
+    finally:
+        os.close(descriptor)
+    for name in changed:
+        key = (place, name)
+        entry, details = examine(project / name, entries.get(key), known, now_ns)
+        if entry is None:
+            _forget(key, known, changes)
+        elif entry != entries.get(key):
+            entries[key] = entry
+            changes.entries[key] = (entry, details)
+
+
+def _is_as_known(entry: Entry, project: int) -> bool:
+    """Whether folder and log look as they did. Twenty thousand looks make a list: kept short."""
+    if not entry.settled:
+        return False
+    try:
+        status = os.stat(entry.folder, dir_fd=project)
+        if status.st_mtime_ns != entry.folder_mtime_ns or status.st_ino != entry.folder_inode:
+            return False
+        if entry.log is None:
+            return True
+        status = os.stat(f"{entry.folder}/{entry.log}", dir_fd=project)
+    except OSError:
+        return False
+    return (
+        status.st_mtime_ns == entry.mtime_ns
+        and status.st_size == entry.size
+        and status.st_ino == entry.inode
+        and status.st_ctime_ns == entry.ctime_ns
+    )
+
+
+def examine(
+    folder: Path, old: Entry | None, known: Known, now_ns: int
+) -> tuple[Entry | None, Details | None]:
+    """One session folder, read: what is to be known of it, or None if it is gone."""
+    place = _Place(folder, now_ns)
+    try:
+        status = folder.stat()
+        place.folder_inode, place.folder_mtime_ns = status.st_ino, status.st_mtime_ns
+        path = current_log(folder, folder.name)
+    except FileNotFoundError:
+        return None, None
+    except BridgeError as error:
+        return place.entry(reason=error.details, has_logs=True), None
+    except OSError as error:
+        reason = disk_error(folder.name, "read", error).details
+        return place.entry(reason=reason, readable=False), None
+    if path is None:
+        return place.entry(), None
+    place.log = path.name
+    details = _grown_details(path, old, known, now_ns)
+    try:
+        if details is None:
+            place.stamp = stamp_of(path.stat())  # what a reader refuses has no stamp of its own
+            loaded = load(path, None)
+            digest = digest_of(loaded.log.header, loaded.log.events, loaded.places)
+            details = _details_of(path, loaded.stamp, digest, now_ns)
+    except BridgeError as error:
+        readable = not isinstance(error, StoreFailedError)
+        return place.entry(reason=error.details, header=_header(path), readable=readable), None
+    except OSError as error:
+        reason = disk_error(folder.name, "read", error).details
+        return place.entry(reason=reason, readable=False), None
+    place.stamp = details.stamp
+    return place.entry(header=details.digest.header, digest=details.digest), details
+
+
+def _grown_details(path: Path, old: Entry | None, known: Known, now_ns: int) -> Details | None:
+    """The details of a log that only grew since it was known; None: read it whole."""
+    if old is None or old.reason is not None or old.log != path.name:
+        return None
+    before = known.details((old.project, old.folder))
+    if before is None:
+        return None
+    found = grown(path, before.stamp, before.guard, before.digest)
+    if found is None:
+        return None
+    stamp, digest = found
+    return _details_of(path, stamp, digest, now_ns)
+
+
+def _details_of(path: Path, stamp: Stamp, digest: Digest, now_ns: int) -> Details:
+    settled = max(stamp.mtime_ns, stamp.ctime_ns) + UNSETTLED_NS < now_ns
+    return Details(settled, stamp, guard_of(path, digest, stamp), digest)
+
+
+def _header(path: Path) -> Header | None:
+    """The header of a log that cannot be opened, for those who only trace relations."""
+    try:
+        return header_of(path)
+    except (BridgeError, OSError):
+        return None
+
+
+class _Place:
+    """Stamps gathered on the way to an `Entry`."""
+
+    def __init__(self, folder: Path, now_ns: int) -> None:
+        self.project = folder.parent.name
+        self.folder = folder.name
+        self.now_ns = now_ns
+        self.folder_inode = self.folder_mtime_ns = 0
+        self.log: str | None = None
+        self.stamp = Stamp(0, 0, 0, 0)
+
+    def entry(
+        self,
+        *,
+        reason: str | None = None,
+        has_logs: bool = False,
+        readable: bool = True,
+        header: Header | None = None,
+        digest: Digest | None = None,
+    ) -> Entry:
+        newest = max(self.folder_mtime_ns, self.stamp.mtime_ns, self.stamp.ctime_ns)
+        return Entry(
+            project=self.project,
+            folder=self.folder,
+            settled=readable and newest + UNSETTLED_NS < self.now_ns,
+            has_logs=has_logs or self.log is not None,
+            log=self.log,
+            folder_inode=self.folder_inode,
+            folder_mtime_ns=self.folder_mtime_ns,
+            inode=self.stamp.inode,
+            size=self.stamp.size,
+            mtime_ns=self.stamp.mtime_ns,
+            ctime_ns=self.stamp.ctime_ns,
+            session_id=None if header is None else header.session_id,
+            created_at_ms=0 if header is None else header.created_at_ms,
+            cwd=None if header is None else header.cwd,
+            is_seeded=header is not None and header.is_seeded,
+            depth=0 if header is None else header.delegation_depth,
+            parent_session=None if header is None else header.parent_session,
+            origin=None if header is None else header.origin,
+            agent_preset=None if header is None else header.agent_preset,
+            title=None if digest is None else digest.title,
+            updated_at_ms=0 if digest is None else digest.updated_at_ms,
+            event_count=0 if digest is None else digest.event_count,
+            reason=reason,
+        )
