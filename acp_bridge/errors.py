@@ -106,6 +106,18 @@ class StoreFailedError(BridgeError):
     """The disk refused: full, read-only, or gone. What was durable before still is."""
 
 
+class SessionQueryError(BridgeError):
+    """A query over sessions has no answer; ``query_code`` says why (``sessions.md``, Query)."""
+
+    def __init__(self, details: str, *, query_code: str) -> None:
+        super().__init__(details)
+        self.query_code = query_code
+
+    def data(self) -> dict[str, object]:
+        """``{"details": sentence, "queryCode": …}``."""
+        return {"details": self.details, "queryCode": self.query_code}
+
+
 class RuntimeFailedError(BridgeError):
     """The harness or its process failed in a way that ended the turn."""
 

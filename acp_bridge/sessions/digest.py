@@ -57,10 +57,11 @@ class Boundary:
 
 @attrs.frozen(slots=True)
 class Located:
-    """A row and the file offset of the frame that holds its end."""
+    """A row, the file offset of the frame that holds its end, and the rows that ended before."""
 
     seq: int
     offset: int
+    before: int
     data: JsonObject
 
 
@@ -71,10 +72,11 @@ class Digest:
     ``header_end`` is where the rows begin in the file. ``turn_ends`` are the completed turns;
     ``default`` is where a fork is cut if nobody says where (None: nothing to copy).
     ``descriptors`` and ``children`` (the ``subagent/catalog`` rows) are those of the own range.
-    ``delivery_seq`` is the first delivery row.
+    ``delivery_seq`` is the first delivery row. ``spans`` says that some row spans frames.
     """
 
     header: Header
+    spans: bool
     header_end: int
     title: str | None
     updated_at_ms: int
@@ -89,7 +91,7 @@ class Digest:
 
 def digest_of(header: Header, events: Iterable[Event], places: Places) -> Digest:
     """The digest of a sound log, all of whose rows are given."""
-    empty = Digest(header, places.ends[0], None, header.created_at_ms, 0)
+    empty = Digest(header, places.spans, places.ends[0], None, header.created_at_ms, 0)
     return _Fold(empty, places).folded(events)
 
 
@@ -138,6 +140,7 @@ class _Fold:
                 self._settle(event)
         return Digest(
             header=self.start.header,
+            spans=self.start.spans or self.places.spans,
             header_end=self.start.header_end,
             title=self.title,
             updated_at_ms=self.updated_at_ms,
@@ -162,7 +165,8 @@ class _Fold:
         return Boundary(event.seq, event.time_ms, queued, self.moved, start, end, before, whole)
 
     def located(self, event: Event, data: JsonObject) -> Located:
-        return Located(event.seq, self.places.frame_of(event.seq)[0], data)
+        start, _, before = self.places.frame_of(event.seq)
+        return Located(event.seq, start, before, data)
 
 
 def _turn_start(fold: _Fold, _event: Event, _data: JsonObject) -> None:

@@ -1,80 +1,93 @@
 """The details of a log as JSON and back, for the index: lists by position, short and quick."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TypedDict, cast
 
 from acp_bridge.sessions.digest import Boundary, Digest, Located
-from acp_bridge.sessions.growth import Guard
 from acp_bridge.sessions.header import dump_header, parse_header
 from acp_bridge.sessions.reading import Stamp
 from acp_bridge.sessions.sweep import Details
 from acp_bridge.sessions.validation.resume import Bookmark
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
-_List = list[JsonValue]
+
+class _Flat(TypedDict):
+    settled: bool
+    stamp: list[int]
+    guard: int | None
+    header: str
+    spans: bool
+    headerEnd: int
+    title: str | None
+    updatedAt: int
+    count: int
+    turnEnds: list[list[int]]
+    default: list[int] | None
+    descriptors: list[tuple[int, int, int, JsonObject]]
+    children: list[tuple[int, int, int, JsonObject]]
+    deliverySeq: int | None
+    bookmark: list[JsonValue] | None
 
 
 def json_from_details(details: Details) -> JsonValue:
-    """A list that `details_from_json` takes."""
+    """An object that `details_from_json` takes."""
     digest, mark = details.digest, details.digest.bookmark
-    return [
-        details.settled,
-        list(details.stamp),
-        None if details.guard is None else list(details.guard),
-        dump_header(digest.header).decode(),
-        [digest.header_end, digest.title, digest.updated_at_ms, digest.event_count],
-        [_json_from_boundary(one) for one in digest.turn_ends],
-        None if digest.default is None else _json_from_boundary(digest.default),
-        [[one.seq, one.offset, one.data] for one in digest.descriptors],
-        [[one.seq, one.offset, one.data] for one in digest.children],
-        digest.delivery_seq,
-        None if mark is None else _json_from_bookmark(mark),
-    ]
+    flat: _Flat = {
+        "settled": details.settled,
+        "stamp": list(details.stamp),
+        "guard": details.guard,
+        "header": dump_header(digest.header).decode(),
+        "spans": digest.spans,
+        "headerEnd": digest.header_end,
+        "title": digest.title,
+        "updatedAt": digest.updated_at_ms,
+        "count": digest.event_count,
+        "turnEnds": [_flat_boundary(one) for one in digest.turn_ends],
+        "default": None if digest.default is None else _flat_boundary(digest.default),
+        "descriptors": [(one.seq, one.offset, one.before, one.data) for one in digest.descriptors],
+        "children": [(one.seq, one.offset, one.before, one.data) for one in digest.children],
+        "deliverySeq": digest.delivery_seq,
+        "bookmark": None if mark is None else _flat_bookmark(mark),
+    }
+    return cast("JsonObject", flat)
 
 
 def details_from_json(value: JsonValue) -> Details:
     """Trusts the value: its checksum says that `json_from_details` made it."""
-    settled, stamp, guard, header, short, ends, default, descriptors, children, delivery, mark = (
-        cast(
-            "tuple[bool, _List, _List | None, str, tuple[int, str | None, int, int], list[_List],"
-            " _List | None, list[_List], list[_List], int | None, _List | None]",
-            value,
-        )
-    )
-    header_end, title, updated_at_ms, event_count = short
+    flat = cast("_Flat", value)
+    default, mark = flat["default"], flat["bookmark"]
     digest = Digest(
-        header=parse_header(header.encode()),
-        header_end=header_end,
-        title=title,
-        updated_at_ms=updated_at_ms,
-        event_count=event_count,
-        turn_ends=tuple(_boundary_from_json(one) for one in ends),
-        default=None if default is None else _boundary_from_json(default),
-        descriptors=_located_from_json(descriptors),
-        children=_located_from_json(children),
-        delivery_seq=delivery,
-        bookmark=None if mark is None else _bookmark_from_json(mark),
+        header=parse_header(flat["header"].encode()),
+        spans=flat["spans"],
+        header_end=flat["headerEnd"],
+        title=flat["title"],
+        updated_at_ms=flat["updatedAt"],
+        event_count=flat["count"],
+        turn_ends=tuple(_boundary(one) for one in flat["turnEnds"]),
+        default=None if default is None else _boundary(default),
+        descriptors=tuple(Located(*row) for row in flat["descriptors"]),
+        children=tuple(Located(*row) for row in flat["children"]),
+        delivery_seq=flat["deliverySeq"],
+        bookmark=None if mark is None else _bookmark(mark),
     )
-    proof = None if guard is None else Guard._make(guard)
-    return Details(settled, Stamp._make(stamp), proof, digest)
+    return Details(
+        settled=flat["settled"],
+        stamp=Stamp._make(flat["stamp"]),
+        guard=flat["guard"],
+        digest=digest,
+    )
 
 
-def _json_from_boundary(one: Boundary) -> JsonValue:
+def _flat_boundary(one: Boundary) -> list[int]:
     return [one.seq, one.time_ms, *one.queued, one.moved, one.start, one.end, one.before, one.whole]
 
 
-def _boundary_from_json(value: Sequence[JsonValue]) -> Boundary:
-    seq, time_ms, turns, steps, moved, start, end, before, whole = cast("Sequence[int]", value)
-    queued = (turns, steps)
-    return Boundary(seq, time_ms, queued, bool(moved), start, end, before, bool(whole))
+def _boundary(flat: Sequence[int]) -> Boundary:
+    seq, time_ms, turns, steps, moved, start, end, before, whole = flat
+    return Boundary(seq, time_ms, (turns, steps), bool(moved), start, end, before, bool(whole))
 
 
-def _located_from_json(value: list[_List]) -> tuple[Located, ...]:
-    rows = cast("list[tuple[int, int, JsonObject]]", value)
-    return tuple(Located(seq, offset, data) for seq, offset, data in rows)
-
-
-def _json_from_bookmark(mark: Bookmark) -> JsonValue:
+def _flat_bookmark(mark: Bookmark) -> list[JsonValue]:
     return [
         mark.seq,
         mark.time_ms,
@@ -89,8 +102,8 @@ def _json_from_bookmark(mark: Bookmark) -> JsonValue:
     ]
 
 
-def _bookmark_from_json(value: Sequence[JsonValue]) -> Bookmark:
-    *plain, human_seqs, child_ids = value
+def _bookmark(flat: Sequence[JsonValue]) -> Bookmark:
+    *plain, human_seqs, child_ids = flat
     seq, time_ms, offset, turn, title, delivery_seq, provider, inherited_count = cast(
         "tuple[int, int, int, int, str | None, int | None, str | None, int | None]", tuple(plain)
     )

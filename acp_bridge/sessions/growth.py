@@ -1,9 +1,13 @@
-"""A log that grew: its digest from the rows after its bookmark, without reading the rest again."""
+"""A log that grew: its digest from the rows after its bookmark, without decoding the rest again.
+
+The rest is read, as bytes for a checksum: a file that grew may also have been spoilt before its
+end, or be another file under a reused inode.
+"""
 
 import os
 import zlib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from acp_bridge.errors import SessionCorruptError, SessionUnsupportedError
 from acp_bridge.sessions.codec import ends_of
@@ -11,43 +15,35 @@ from acp_bridge.sessions.digest import Digest, extended
 from acp_bridge.sessions.reading import Places, Stamp, encoding_of, fold_rows, stamp_of
 from acp_bridge.sessions.validation.resume import NeedsWholeLogError, ResumedState
 
-_TAIL_BYTES: Final = 256
-"""Enough to hold the checksum of the last frame before the bookmark, and then some."""
+_READ_BYTES: Final = 1 << 20
 
 
-class Guard(NamedTuple):
-    """Checksums of a log's header and of the bytes before its bookmark.
+def guard_of(path: Path, digest: Digest, stamp: Stamp) -> int | None:
+    """A checksum of a file that was read, up to its digest's bookmark.
 
-    A file that only grew has them still. Another file under a reused inode has not.
+    None if there is no bookmark or the file changed since.
     """
-
-    head: int
-    tail: int
-
-
-def guard_of(path: Path, digest: Digest, stamp: Stamp) -> Guard | None:
-    """The guard of a file that was read; None if there is no bookmark or the file changed since."""
     if digest.bookmark is None:
         return None
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             if stamp_of(os.fstat(file.fileno())) != stamp:
                 return None
-            return _guard(file.fileno(), digest.header_end, digest.bookmark.offset)
+            return _checksum(file.fileno(), digest.bookmark.offset)
     except OSError:
         return None
 
 
-def _guard(descriptor: int, header_end: int, offset: int) -> Guard:
-    tail = min(offset, _TAIL_BYTES)
-    return Guard(
-        zlib.crc32(os.pread(descriptor, header_end, 0)),
-        zlib.crc32(os.pread(descriptor, tail, offset - tail)),
-    )
+def _checksum(descriptor: int, end: int) -> int:
+    value = at = 0
+    while at < end and (data := os.pread(descriptor, min(_READ_BYTES, end - at), at)):
+        value = zlib.crc32(data, value)
+        at += len(data)
+    return value
 
 
 def grown(
-    path: Path, known: Stamp, guard: Guard | None, digest: Digest
+    path: Path, known: Stamp, guard: int | None, digest: Digest
 ) -> tuple[Stamp, Digest] | None:
     """Stamp and digest of a log that grew since ``known``; None if only a whole reading can tell.
 
@@ -61,7 +57,7 @@ def grown(
             stamp = stamp_of(os.fstat(file.fileno()))
             if stamp.inode != known.inode or stamp.size <= known.size:
                 return None
-            if _guard(file.fileno(), digest.header_end, mark.offset) != guard:
+            if _checksum(file.fileno(), mark.offset) != guard:
                 return None
             file.seek(mark.offset)
             data = file.read(stamp.size - mark.offset)

@@ -35,6 +35,9 @@ _DAMAGED: Final = frozenset(
 )
 """Answers after which the file is made anew."""
 
+_FAULTS: Final = (sqlite3.Error, ValueError, TypeError, OverflowError)
+"""What a damaged file raises: messages about a broken schema may not even be UTF-8."""
+
 _PASSING: Final = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
 )
@@ -43,21 +46,25 @@ _PASSING: Final = frozenset(
 _PROJECT_ROW: Final = b""
 """The folder name under which a project's own record stands; no folder has it."""
 
+_TOKEN_KEY: Final = (b"", b"")
+"""Where the token of the last writer stands: whoever knows it knows all records."""
+
 _CHECK_BYTES: Final = 4
 
 
 class Index(Known):
     """`Known` that outlives the process. Not safe for use by two threads at a time.
 
-    ``path`` is the database file; its folder must exist, else there is no index.
+    ``path`` is the database file; its folder must exist, else there is no index. It is open only
+    from `refresh` to `keep`: in between sweeps another program may do to it what it likes, and
+    SQLite's shared memory under an open file does not survive everything.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._inode = 0
-        self._version = -1
+        self._token = b""
         self._doubtful: set[tuple[bytes, bytes]] = set()
         self._unsaved = Changes()
 
@@ -67,75 +74,84 @@ class Index(Known):
             self._take_over_failed()  # of a file made anew
 
     def keep(self, changes: Changes) -> None:
-        """Remember what a sweep found."""
-        if self._db is None:
-            return
+        """Remember what a sweep found, and let go of the file."""
         unsaved = self._unsaved
         unsaved.entries.update(changes.entries)
         unsaved.projects.update(changes.projects)
-        if not (unsaved.entries or unsaved.projects or self._doubtful):
-            return
         try:
-            with self._transaction(self._db) as db:
-                gone = [*self._doubtful, *_gone(unsaved)]
-                db.executemany("DELETE FROM facts WHERE project = ? AND folder = ?", gone)
-                db.executemany("DELETE FROM details WHERE project = ? AND folder = ?", gone)
-                db.executemany("REPLACE INTO facts VALUES (?, ?, ?)", _facts(unsaved))
-                db.executemany("REPLACE INTO details VALUES (?, ?, ?)", _details(unsaved))
-        except sqlite3.Error as error:
+            if self._db is not None and (unsaved.entries or unsaved.projects or self._doubtful):
+                self._save(self._db, unsaved)
+        except _FAULTS as error:
             self._give_up(error)
-        else:
-            self._doubtful.clear()
-            self._unsaved = Changes()
+        self.close()
+
+    def _save(self, db: sqlite3.Connection, unsaved: Changes) -> None:
+        token = os.urandom(8)
+        gone = [*self._doubtful, *_gone(unsaved)]
+        with self._transaction(db):
+            db.executemany("DELETE FROM facts WHERE project = ? AND folder = ?", gone)
+            db.executemany("DELETE FROM details WHERE project = ? AND folder = ?", gone)
+            db.executemany("REPLACE INTO facts VALUES (?, ?, ?)", _facts(unsaved))
+            db.executemany("REPLACE INTO details VALUES (?, ?, ?)", _details(unsaved))
+            db.execute("REPLACE INTO facts VALUES (?, ?, ?)", (*_TOKEN_KEY, token))
+        self._token = token
+        self._doubtful.clear()
+        self._unsaved = Changes()
 
     def details(self, key: Key) -> Details | None:
         """What is known of this log beyond its entry."""
         names = (os.fsencode(key[0]), os.fsencode(key[1]))
         query = "SELECT record FROM details WHERE project = ? AND folder = ?"
+        was_open = self._db is not None
         try:
-            if not self._connect() or self._db is None:
-                return None
-            row = self._db.execute(query, names).fetchone()
-        except sqlite3.Error as error:
+            db = self._connect()
+            row = None if db is None else db.execute(query, names).fetchone()
+        except _FAULTS as error:
             self._give_up(error)
-            return None
-        value = None if row is None else _opened(row[0], _salt(*names))
+            row = None
+        if not was_open:
+            self.close()
+        value = None if row is None else _opened(row[0], _salt(b"details", *names))
         return None if value is None else details_from_json(value)
 
     def close(self) -> None:
-        """Let go of the file. Idempotent; the next use opens it again."""
+        """Let go of the file. Idempotent."""
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._db.close()
         self._db = None
-        self._version = -1
 
-    def _connect(self) -> bool:
-        """Whether the file at our path is open, the one that lies there now."""
-        if self._db is not None and self._inode_now() == self._inode:
-            return True
-        self.close()
+    def _connect(self) -> sqlite3.Connection | None:
+        """The open file, made if need be; None: there cannot be one."""
+        if self._db is not None:
+            return self._db
         try:
-            # Titles are private, and SQLite would make the file readable for everybody.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # Titles are private, and SQLite would make the file readable for everybody. Only ever
+            # for a new file: closing a file drops all locks that the process has on it.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
         except OSError:
-            return False
+            return None
         db = sqlite3.connect(
             self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        self._db, self._inode = db, self._inode_now()
+        self._db = db
         db.text_factory = bytes
         db.execute("PRAGMA trusted_schema = OFF")
-        if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != b"wal":
-            db.execute("PRAGMA journal_mode = MEMORY")
         db.execute("PRAGMA synchronous = OFF")  # a power cut may cost the index, never a session
         self._prepare(db)
-        return True
+        return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        """Make the tables, or make the file anew if it is of another version."""
+        """Make the tables.
+
+        Raises:
+            sqlite3.Error: among others, it is of another version.
+        """
         if _version_of(db) == _SCHEMA:
             return
+        db.execute("PRAGMA journal_mode = WAL")
         with self._transaction(db):
             if _version_of(db) == _SCHEMA:  # another process was faster
                 return
@@ -159,21 +175,26 @@ class Index(Known):
     def _take_over_failed(self) -> bool:
         """Whether it failed and trying again with a new file may help."""
         try:
-            if self._connect():
-                self._take_over()
-        except sqlite3.Error as error:
+            db = self._connect()
+            if db is not None:
+                self._take_over(db)
+        except _FAULTS as error:
             return self._give_up(error)
         return False
 
-    def _take_over(self) -> None:
-        assert self._db is not None
-        version = self._db.execute("PRAGMA data_version").fetchone()[0]
-        if version == self._version:
+    def _take_over(self, db: sqlite3.Connection) -> None:
+        """Everything that is recorded, unless nobody has written since we did or read it."""
+        query = "SELECT record FROM facts WHERE project = ? AND folder = ?"
+        row = db.execute(query, _TOKEN_KEY).fetchone()
+        token = b"" if row is None else row[0]
+        if token and token == self._token:
             return
-        rows = self._db.execute("SELECT project, folder, record FROM facts").fetchall()
-        self._version = version
+        rows = db.execute("SELECT project, folder, record FROM facts").fetchall()
+        self._token = token
         self.projects, self.entries = {}, {}
         for project, folder, record in rows:
+            if (project, folder) == _TOKEN_KEY:
+                continue
             try:
                 self._take(project, folder, record)
             except (TypeError, ValueError):
@@ -186,7 +207,7 @@ class Index(Known):
         Raises:
             TypeError, ValueError: it does not prove itself.
         """
-        value = _opened(record, _salt(project, folder))
+        value = _opened(record, _salt(b"facts", project, folder))
         if not isinstance(value, list):
             raise TypeError
         name = os.fsdecode(project)
@@ -198,13 +219,7 @@ class Index(Known):
             entry = Entry._make(value)
             self.entries[entry.project, entry.folder] = entry
 
-    def _inode_now(self) -> int:
-        try:
-            return self._path.stat().st_ino
-        except OSError:
-            return 0
-
-    def _give_up(self, error: sqlite3.Error) -> bool:
+    def _give_up(self, error: Exception) -> bool:
         """Do without for now. True: the file was damaged or of another version, and was removed."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _PASSING:
@@ -228,9 +243,9 @@ def _int(value: JsonValue) -> int:
     return value
 
 
-def _salt(project: bytes, folder: bytes) -> int:
-    """Where the checksum starts: a record that strayed to another key does not prove itself."""
-    return zlib.crc32(folder, zlib.crc32(project + b"/"))
+def _salt(table: bytes, project: bytes, folder: bytes) -> int:
+    """Where the checksum starts: a record that strayed to another place does not prove itself."""
+    return zlib.crc32(b"/".join((table, project, folder)))
 
 
 def _sealed(value: JsonValue, salt: int) -> bytes:
@@ -260,18 +275,20 @@ def _gone(changes: Changes) -> Iterator[tuple[bytes, bytes]]:
 def _facts(changes: Changes) -> Iterator[tuple[bytes, bytes, bytes]]:
     for (project, folder), change in changes.entries.items():
         if change is not None:
-            yield _record(project, os.fsencode(folder), list(change[0]))
+            yield _record(b"facts", project, os.fsencode(folder), list(change[0]))
     for name, now in changes.projects.items():
         if now is not None:
-            yield _record(name, _PROJECT_ROW, [*now[:3], *now.folders])
+            yield _record(b"facts", name, _PROJECT_ROW, [*now[:3], *now.folders])
 
 
 def _details(changes: Changes) -> Iterator[tuple[bytes, bytes, bytes]]:
     for (project, folder), change in changes.entries.items():
         if change is not None and change[1] is not None:
-            yield _record(project, os.fsencode(folder), json_from_details(change[1]))
+            yield _record(b"details", project, os.fsencode(folder), json_from_details(change[1]))
 
 
-def _record(project: str, folder: bytes, value: JsonValue) -> tuple[bytes, bytes, bytes]:
+def _record(
+    table: bytes, project: str, folder: bytes, value: JsonValue
+) -> tuple[bytes, bytes, bytes]:
     name = os.fsencode(project)
-    return name, folder, _sealed(value, _salt(name, folder))
+    return name, folder, _sealed(value, _salt(table, name, folder))

@@ -33,6 +33,7 @@ from acp_bridge.sessions.header import Header, dump_header, parse_header
 from acp_bridge.sessions.logfile import LogFile, disk_error, disk_reason, take_lock
 from acp_bridge.sessions.paths import Encoding, project_folder, session_folder
 from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, stamp_of
+from acp_bridge.sessions.seeking import seek
 from acp_bridge.sessions.sweep import Details, Entry, Known, sweep
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
@@ -155,9 +156,41 @@ class SessionStore:
         """What is known of every session folder, sound or not: headers first of all.
 
         Raises:
-            StoreFailedError: the root itself cannot be read.
+            StoreFailedError: the root or a folder in it cannot be read, so some are not known.
         """
-        return self._swept()[0]
+        entries, bad = self._swept()
+        if bad:
+            raise StoreFailedError(bad[0].reason)
+        return entries
+
+    def read_header(self, session_id: str) -> Header:
+        """The header of a session, from the beginning of its log alone.
+
+        Raises:
+            As `read`; what follows the header is not looked at.
+        """
+        path = self._find(session_id)
+        try:
+            return header_of(path)
+        except OSError as error:
+            raise disk_error(session_id, "read", error) from error
+
+    def read_event(self, session_id: str, seq: int) -> tuple[Header, Event | None]:
+        """The header and one row, None if the log has no such row.
+
+        With an index that knows the log as it is, only the frames near the row are decoded.
+
+        Raises:
+            As `read`.
+        """
+        path = self._find(session_id)
+        known = self._known_details(path)
+        if known is not None and known.digest.header.session_id == session_id:
+            event = seek(path, known, seq)
+            if event is not None:
+                return known.digest.header, event
+        log = load(path, session_id).log
+        return log.header, log.events[seq] if 0 <= seq < len(log.events) else None
 
     def details(self, session_id: str) -> Details | None:
         """What the index knows of a log as it lies there now; None: only a whole reading can tell.

@@ -18,7 +18,7 @@ import attrs
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.digest import Digest, digest_of
 from acp_bridge.sessions.finding import current_log, folders, header_of
-from acp_bridge.sessions.growth import Guard, grown, guard_of
+from acp_bridge.sessions.growth import grown, guard_of
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.logfile import disk_error
 from acp_bridge.sessions.paths import project_folder, session_folder
@@ -126,7 +126,7 @@ class Details:
 
     settled: bool
     stamp: Stamp
-    guard: Guard | None
+    guard: int | None
     digest: Digest
 
 
@@ -163,22 +163,23 @@ def sweep(root: Path, known: Known, now_ns: int) -> Changes:
         OSError: ``root`` itself cannot be read.
     """
     changes = Changes()
-    seen: set[str] = set()
+    there: dict[str, frozenset[str]] = {}
     for project in folders(root):
         try:
             names = _names_in(project, known, changes, now_ns)
             _look_at_logs(project, names, known, changes, now_ns)
-            seen.add(project.name)
+            there[project.name] = frozenset(names)
         except (FileNotFoundError, NotADirectoryError):
             continue  # gone since
         except OSError as error:
             reason = disk_error(project.name, "read", error).details
             changes.bad.append(BadSession(project, reason))
-    for name in known.projects.keys() - seen:
-        for folder in known.projects[name].folders:
-            _forget((name, folder), known, changes)
+    for name in known.projects.keys() - there.keys():
         del known.projects[name]
         changes.projects[name] = None
+    nowhere: frozenset[str] = frozenset()
+    for key in [key for key in known.entries if key[1] not in there.get(key[0], nowhere)]:
+        _forget(key, known, changes)
     return changes
 
 
@@ -194,8 +195,6 @@ def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tup
     names = tuple(folder.name for folder in folders(project))
     settled = status.st_mtime_ns + UNSETTLED_NS < now_ns
     new = Project(settled, status.st_ino, status.st_mtime_ns, names)
-    for folder in set(old.folders if old is not None else ()).difference(names):
-        _forget((project.name, folder), known, changes)
     if new != old:
         known.projects[project.name] = new
         changes.projects[project.name] = new

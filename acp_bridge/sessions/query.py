@@ -1,0 +1,305 @@
+"""`SessionQuery`: questions about many sessions, the live ones before the stored ones.
+
+A header never changes, so a live session and its stored log must have the same one; where they
+differ anywhere among the sessions that an answer rests on, there is no answer. Relations are those
+of subagents alone: an older fork that names its source in ``parentSession`` is nobody's child.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal, NoReturn, Protocol, TypeAlias
+
+import attrs
+
+from acp_bridge.errors import BridgeError, SessionNotFoundError, SessionQueryError
+from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.store import SessionStore
+from acp_bridge.sessions.surface import title
+from acp_bridge.vocabulary import Event
+
+SESSION_NOT_FOUND: Final = "SESSION_QUERY_SESSION_NOT_FOUND"
+EVENT_NOT_FOUND: Final = "SESSION_QUERY_EVENT_NOT_FOUND"
+PERSISTENCE_FAILED: Final = "SESSION_QUERY_PERSISTENCE_FAILED"
+HEADER_CONFLICT: Final = "SESSION_QUERY_HEADER_CONFLICT"
+INVALID_WINDOW: Final = "SESSION_QUERY_INVALID_WINDOW"
+
+
+class LiveLog(Protocol):
+    """A session that is open here, such as a `LogWriter`."""
+
+    @property
+    def header(self) -> Header:
+        """Its header."""
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Its log so far."""
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class SessionRecord:
+    """One session as a query knows it.
+
+    ``title``, ``updated_at_ms`` and ``event_count`` are None for a stored log that cannot be
+    opened; its header could be read all the same.
+    """
+
+    header: Header
+    is_live: bool
+    title: str | None = None
+    updated_at_ms: int | None = None
+    event_count: int | None = None
+
+
+@attrs.frozen(slots=True)
+class Trace:
+    """A session among its relations; both lists by creation time, then id.
+
+    ``ancestors`` ends where a parent is not there; ``children`` are the direct ones.
+    """
+
+    record: SessionRecord
+    ancestors: Sequence[SessionRecord]
+    children: Sequence[SessionRecord]
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class RecordFilter:
+    """Which records are wanted; a member that is None asks for nothing.
+
+    ``parent`` is a subagent's creator. The times bound the creation, both ends included.
+    """
+
+    session_ids: frozenset[str] | None = None
+    cwd: str | None = None
+    kind: Literal["ordinary", "subagent"] | None = None
+    parent: str | None = None
+    is_live: bool | None = None
+    created_from_ms: int | None = None
+    created_until_ms: int | None = None
+
+
+_Corpus: TypeAlias = Mapping[str, SessionRecord]
+_EVERYTHING: Final = RecordFilter()
+
+
+class SessionQuery:
+    """Reads only. Blocking; call it from threads. ``live`` gives what is open at this moment."""
+
+    def __init__(
+        self, store: SessionStore, live: Callable[[], Iterable[LiveLog]] = lambda: ()
+    ) -> None:
+        self._store = store
+        self._live = live
+
+    def trace(self, session_id: str) -> Trace:
+        """The session with its ancestors and direct children. Opens no log that did not change.
+
+        Raises:
+            SessionQueryError: not found, header conflict, or persistence failed.
+        """
+        corpus = self._corpus()
+        record = corpus.get(session_id)
+        if record is None:
+            _not_found(session_id)
+        children = [
+            one
+            for one in corpus.values()
+            if one.header.origin == "subagent" and one.header.parent_session == session_id
+        ]
+        return Trace(record, _in_order(_ancestors(record, corpus)), _in_order(children))
+
+    def records(self, wanted: RecordFilter = _EVERYTHING) -> Sequence[SessionRecord]:
+        """The sessions that fit, by creation time, then id.
+
+        Raises:
+            SessionQueryError: invalid window, header conflict, or persistence failed.
+        """
+        first, last = wanted.created_from_ms, wanted.created_until_ms
+        if first is not None and last is not None and first > last:
+            raise SessionQueryError(
+                f"No session was created from {first} until {last}: the window ends before it"
+                " begins.",
+                query_code=INVALID_WINDOW,
+            )
+        return _in_order(one for one in self._corpus().values() if _fits(one, wanted))
+
+    def list_events(
+        self, session_id: str, *, from_seq: int = 0, limit: int | None = None
+    ) -> Sequence[Event]:
+        """The rows of a session from ``from_seq`` on, at most ``limit``.
+
+        Raises:
+            SessionQueryError: invalid window, not found, header conflict, or persistence failed.
+        """
+        if from_seq < 0 or (limit is not None and limit < 1):
+            raise SessionQueryError(
+                f"Session {session_id:.100} has no rows in that window: it must begin at 0 or"
+                " later and hold at least one row.",
+                query_code=INVALID_WINDOW,
+            )
+        live = self._live_log(session_id)
+        events = self._read(session_id) if live is None else live.events
+        return list(events[from_seq : None if limit is None else from_seq + limit])
+
+    def read_event(self, session_id: str, seq: int) -> tuple[Header, Event]:
+        """One row and the header of its session.
+
+        Raises:
+            SessionQueryError: session or event not found, header conflict, or persistence failed.
+        """
+        live = self._live_log(session_id)
+        if live is not None:
+            if 0 <= seq < len(live.events):
+                return live.header, live.events[seq]
+            _no_event(session_id, seq)
+        try:
+            header, event = self._store.read_event(session_id, seq)
+        except BridgeError as error:
+            _refuse(session_id, error)
+        if event is None:
+            _no_event(session_id, seq)
+        return header, event
+
+    def descriptors(self, session_id: str) -> Sequence[Event]:
+        """The ``subagent/descriptor`` rows of a session's own range, read from the log itself.
+
+        Raises:
+            SessionQueryError: not found, header conflict, or persistence failed.
+        """
+        live = self._live_log(session_id)
+        if live is not None:
+            return _descriptors(live.events)
+        try:
+            details = self._store.details(session_id)
+            if details is not None:
+                located = [one.seq for one in details.digest.descriptors]
+                found = [self._store.read_event(session_id, seq)[1] for seq in located]
+                return [event for event in found if event is not None]
+        except BridgeError as error:
+            _refuse(session_id, error)
+        return _descriptors(self._read(session_id))
+
+    def _read(self, session_id: str) -> Sequence[Event]:
+        try:
+            return self._store.read(session_id).events
+        except BridgeError as error:
+            _refuse(session_id, error)
+
+    def _live_log(self, session_id: str) -> LiveLog | None:
+        """The session if it is live, after a look whether its stored header is the same."""
+        for log in self._live():
+            if log.header.session_id == session_id:
+                try:
+                    stored = self._store.read_header(session_id)
+                except SessionNotFoundError:
+                    return log  # nothing is stored before its first prompt
+                except BridgeError as error:
+                    _refuse(session_id, error)
+                if stored != log.header:
+                    _conflict(session_id)
+                return log
+        return None
+
+    def _corpus(self) -> _Corpus:
+        live = {log.header.session_id: log for log in self._live()}
+        try:
+            entries = self._store.entries()
+        except BridgeError as error:
+            raise SessionQueryError(error.details, query_code=PERSISTENCE_FAILED) from error
+        corpus: dict[str, SessionRecord] = {}
+        for entry in entries:
+            header = entry.header
+            if header is None or not entry.at_home:
+                continue
+            log = live.get(header.session_id)
+            if log is not None and log.header != header:
+                _conflict(header.session_id)
+            record = SessionRecord(header=header, is_live=False)
+            if entry.reason is None:
+                record = attrs.evolve(
+                    record,
+                    title=entry.title,
+                    updated_at_ms=entry.updated_at_ms,
+                    event_count=entry.event_count,
+                )
+            corpus[header.session_id] = record
+        for session_id, log in live.items():
+            corpus[session_id] = _live_record(log)
+        return corpus
+
+
+def _live_record(log: LiveLog) -> SessionRecord:
+    events = log.events
+    updated_at_ms = events[-1].time_ms if events else log.header.created_at_ms
+    return SessionRecord(
+        header=log.header,
+        is_live=True,
+        title=title(events),
+        updated_at_ms=updated_at_ms,
+        event_count=len(events),
+    )
+
+
+def _ancestors(record: SessionRecord, corpus: _Corpus) -> list[SessionRecord]:
+    found: list[SessionRecord] = []
+    seen = {record.header.session_id}
+    while record.header.origin == "subagent":
+        parent = corpus.get(record.header.parent_session or "")
+        if parent is None or parent.header.session_id in seen:
+            break
+        seen.add(parent.header.session_id)
+        found.append(parent)
+        record = parent
+    return found
+
+
+def _in_order(records: Iterable[SessionRecord]) -> list[SessionRecord]:
+    return sorted(records, key=lambda one: (one.header.created_at_ms, one.header.session_id))
+
+
+def _fits(record: SessionRecord, wanted: RecordFilter) -> bool:
+    header = record.header
+    is_child = header.origin == "subagent"
+    return (
+        (wanted.session_ids is None or header.session_id in wanted.session_ids)
+        and (wanted.cwd is None or header.cwd == wanted.cwd)
+        and (wanted.kind is None or is_child == (wanted.kind == "subagent"))
+        and (wanted.parent is None or (is_child and header.parent_session == wanted.parent))
+        and (wanted.is_live is None or record.is_live == wanted.is_live)
+        and (wanted.created_from_ms is None or header.created_at_ms >= wanted.created_from_ms)
+        and (wanted.created_until_ms is None or header.created_at_ms <= wanted.created_until_ms)
+    )
+
+
+def _descriptors(events: Sequence[Event]) -> list[Event]:
+    """Those after the inherited marker; what stands before it tells about another session."""
+    found: list[Event] = []
+    for event in events:
+        if event.type == "subagent/descriptor":
+            found.append(event)
+        elif event.type == "session/end-seed" and event.data == {"inherited": True}:
+            found.clear()
+    return found
+
+
+def _not_found(session_id: str) -> NoReturn:
+    raise SessionQueryError(f"Session not found: {session_id:.100}", query_code=SESSION_NOT_FOUND)
+
+
+def _no_event(session_id: str, seq: int) -> NoReturn:
+    raise SessionQueryError(
+        f"Session {session_id:.100} has no row with seq {seq}.", query_code=EVENT_NOT_FOUND
+    )
+
+
+def _conflict(session_id: str) -> NoReturn:
+    raise SessionQueryError(
+        f"Session {session_id:.100} is open with another header than its stored log has.",
+        query_code=HEADER_CONFLICT,
+    )
+
+
+def _refuse(session_id: str, error: BridgeError) -> NoReturn:
+    if isinstance(error, SessionNotFoundError):
+        _not_found(session_id)
+    raise SessionQueryError(error.details, query_code=PERSISTENCE_FAILED) from error
