@@ -3,29 +3,38 @@
 Derived, never an authority: deleting, damaging or losing this file changes no result, only time.
 So nothing here raises. Whatever SQLite refuses, the index does without, until the next sweep.
 
-Trust: SQLite does not notice a changed byte in a page. Each record therefore carries its key and a
-checksum, and no result depends on what SQLite sorts, counts or leaves out: all records are read,
-those that do not prove themselves count as unknown, and the sweep reads their logs again.
+Trust: SQLite does not notice a changed byte in a page. Each record therefore says itself what it is
+about and carries a checksum, and no result depends on what SQLite sorts, counts or leaves out: all
+records are read, those that do not prove themselves count as unknown, and the sweep reads their
+logs again.
 """
 
 import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from acp_bridge.sessions.digestjson import details_from_json, json_from_details
 from acp_bridge.sessions.jsontext import dumps, loads
+from acp_bridge.sessions.reading import paused_gc
 from acp_bridge.sessions.sweep import Changes, Details, Entry, Key, Known, Project
 from acp_bridge.vocabulary import JsonValue
 
 _SCHEMA: Final = 1
-"""Raised whenever a record's members or meaning change: another number means another index."""
+"""Kept in the file and raised whenever a record's members or their meaning change."""
 
-_COLUMNS: Final = (
-    "(project BLOB, folder BLOB, record BLOB, PRIMARY KEY (project, folder)) WITHOUT ROWID"
+_BY_FOLDER: Final = (
+    "CREATE TABLE {} (project BLOB, folder BLOB, record BLOB, PRIMARY KEY (project, folder))"
+    " WITHOUT ROWID"
+)
+_TABLES: Final = (
+    "CREATE TABLE token (record BLOB)",
+    "CREATE TABLE projects (project BLOB PRIMARY KEY, record BLOB) WITHOUT ROWID",
+    _BY_FOLDER.format("entries"),
+    _BY_FOLDER.format("details"),
 )
 _BUSY_S: Final = 0.25
 """How long a list waits for another process that writes; then it does without."""
@@ -43,13 +52,12 @@ _PASSING: Final = frozenset(
 )
 """Answers that say nothing against the file."""
 
-_PROJECT_ROW: Final = b""
-"""The folder name under which a project's own record stands; no folder has it."""
-
-_TOKEN_KEY: Final = (b"", b"")
-"""Where the token of the last writer stands: whoever knows it knows all records."""
-
 _CHECK_BYTES: Final = 4
+
+_ENTRY: Final = zlib.crc32(b"entry")
+_PROJECT: Final = zlib.crc32(b"project")
+_DETAILS: Final = zlib.crc32(b"details")
+"""Where checksums start: a record that strayed into another table does not prove itself."""
 
 
 class Index(Known):
@@ -65,7 +73,7 @@ class Index(Known):
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._token = b""
-        self._doubtful: set[tuple[bytes, bytes]] = set()
+        self._is_doubtful = False
         self._unsaved = Changes()
 
     def refresh(self) -> None:
@@ -79,7 +87,7 @@ class Index(Known):
         unsaved.entries.update(changes.entries)
         unsaved.projects.update(changes.projects)
         try:
-            if self._db is not None and (unsaved.entries or unsaved.projects or self._doubtful):
+            if self._db is not None and (unsaved.entries or unsaved.projects or self._is_doubtful):
                 self._save(self._db, unsaved)
         except _FAULTS as error:
             self._give_up(error)
@@ -87,15 +95,38 @@ class Index(Known):
 
     def _save(self, db: sqlite3.Connection, unsaved: Changes) -> None:
         token = os.urandom(8)
-        gone = [*self._doubtful, *_gone(unsaved)]
         with self._transaction(db):
-            db.executemany("DELETE FROM facts WHERE project = ? AND folder = ?", gone)
+            if self._is_doubtful:
+                db.execute("DELETE FROM entries")
+                db.execute("DELETE FROM projects")
+                unsaved.projects.update(self.projects)
+                db.executemany(
+                    "REPLACE INTO entries VALUES (?, ?, ?)", map(_row, self.entries.values())
+                )
+            gone = [
+                (os.fsencode(project), os.fsencode(folder))
+                for (project, folder), change in unsaved.entries.items()
+                if change is None or change[1] is None
+            ]
+            db.executemany("DELETE FROM entries WHERE project = ? AND folder = ?", gone)
             db.executemany("DELETE FROM details WHERE project = ? AND folder = ?", gone)
-            db.executemany("REPLACE INTO facts VALUES (?, ?, ?)", _facts(unsaved))
-            db.executemany("REPLACE INTO details VALUES (?, ?, ?)", _details(unsaved))
-            db.execute("REPLACE INTO facts VALUES (?, ?, ?)", (*_TOKEN_KEY, token))
+            changed = [change for change in unsaved.entries.values() if change is not None]
+            db.executemany(
+                "REPLACE INTO entries VALUES (?, ?, ?)", [_row(entry) for entry, _ in changed]
+            )
+            db.executemany(
+                "REPLACE INTO details VALUES (?, ?, ?)",
+                [_details_row(entry, more) for entry, more in changed if more is not None],
+            )
+            for name, project in unsaved.projects.items():
+                if project is None:
+                    db.execute("DELETE FROM projects WHERE project = ?", (os.fsencode(name),))
+                else:
+                    db.execute("REPLACE INTO projects VALUES (?, ?)", _project_row(name, project))
+            db.execute("DELETE FROM token")
+            db.execute("INSERT INTO token VALUES (?)", (token,))
         self._token = token
-        self._doubtful.clear()
+        self._is_doubtful = False
         self._unsaved = Changes()
 
     def details(self, key: Key) -> Details | None:
@@ -111,8 +142,13 @@ class Index(Known):
             row = None
         if not was_open:
             self.close()
-        value = None if row is None else _opened(row[0], _salt(b"details", *names))
-        return None if value is None else details_from_json(value)
+        value = None if row is None else _opened(row[0], zlib.crc32(b"/".join(names), _DETAILS))
+        if value is None:
+            if self.entries.pop(key, None) is not None:  # so that the next sweep makes them again
+                self.looks.pop(key[0], None)
+                self.revision += 1
+            return None
+        return details_from_json(value)
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
@@ -157,8 +193,8 @@ class Index(Known):
                 return
             if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 raise sqlite3.DatabaseError("of another version")
-            db.execute(f"CREATE TABLE facts {_COLUMNS}")
-            db.execute(f"CREATE TABLE details {_COLUMNS}")
+            for table in _TABLES:
+                db.execute(table)
             db.execute(f"PRAGMA user_version = {_SCHEMA}")
 
     @contextlib.contextmanager
@@ -184,40 +220,24 @@ class Index(Known):
 
     def _take_over(self, db: sqlite3.Connection) -> None:
         """Everything that is recorded, unless nobody has written since we did or read it."""
-        query = "SELECT record FROM facts WHERE project = ? AND folder = ?"
-        row = db.execute(query, _TOKEN_KEY).fetchone()
+        row = db.execute("SELECT record FROM token").fetchone()
         token = b"" if row is None else row[0]
         if token and token == self._token:
             return
-        rows = db.execute("SELECT project, folder, record FROM facts").fetchall()
+        projects = db.execute("SELECT record FROM projects").fetchall()
+        entries = db.execute("SELECT record FROM entries").fetchall()
         self._token = token
-        self.projects, self.entries = {}, {}
-        for project, folder, record in rows:
-            if (project, folder) == _TOKEN_KEY:
-                continue
-            try:
-                self._take(project, folder, record)
-            except (TypeError, ValueError):
-                if isinstance(project, bytes) and isinstance(folder, bytes):
-                    self._doubtful.add((project, folder))
-
-    def _take(self, project: bytes, folder: bytes, record: bytes) -> None:
-        """One record.
-
-        Raises:
-            TypeError, ValueError: it does not prove itself.
-        """
-        value = _opened(record, _salt(b"facts", project, folder))
-        if not isinstance(value, list):
-            raise TypeError
-        name = os.fsdecode(project)
-        if folder == _PROJECT_ROW:
-            settled, inode, mtime_ns, *folders = value
-            names = tuple(str(one) for one in folders)
-            self.projects[name] = Project(settled is True, _int(inode), _int(mtime_ns), names)
-        else:
-            entry = Entry._make(value)
-            self.entries[entry.project, entry.folder] = entry
+        with paused_gc():
+            self.projects = {
+                str(name): Project(bool(settled), inode, mtime_ns, tuple(folders))
+                for name, settled, inode, mtime_ns, folders in _values(projects, _PROJECT)
+            }
+            self.entries = {
+                entry[:2]: entry for entry in map(Entry._make, _values(entries, _ENTRY))
+            }
+        self.looks.clear()
+        self.revision += 1
+        self._is_doubtful = (len(self.projects), len(self.entries)) != (len(projects), len(entries))
 
     def _give_up(self, error: Exception) -> bool:
         """Do without for now. True: the file was damaged or of another version, and was removed."""
@@ -237,58 +257,40 @@ def _version_of(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _int(value: JsonValue) -> int:
-    if type(value) is not int:
-        raise TypeError
-    return value
-
-
-def _salt(table: bytes, project: bytes, folder: bytes) -> int:
-    """Where the checksum starts: a record that strayed to another place does not prove itself."""
-    return zlib.crc32(b"/".join((table, project, folder)))
-
-
-def _sealed(value: JsonValue, salt: int) -> bytes:
+def _sealed(value: JsonValue, start: int) -> bytes:
     text = dumps(value)
-    return zlib.crc32(text, salt).to_bytes(_CHECK_BYTES, "big") + text
+    return zlib.crc32(text, start).to_bytes(_CHECK_BYTES, "big") + text
 
 
-def _opened(record: object, salt: int) -> JsonValue:
+def _opened(record: object, start: int) -> JsonValue:
     """The value of a record; None if it does not prove itself."""
-    if not isinstance(record, bytes):
-        return None
-    text = record[_CHECK_BYTES:]
-    if zlib.crc32(text, salt) != int.from_bytes(record[:_CHECK_BYTES], "big"):
-        return None
-    return loads(text)
+    values = _values([(record,)], start)
+    return values[0] if values else None
 
 
-def _gone(changes: Changes) -> Iterator[tuple[bytes, bytes]]:
-    for (project, folder), entry in changes.entries.items():
-        if entry is None or entry[1] is None:
-            yield os.fsencode(project), os.fsencode(folder)
-    for name, project_now in changes.projects.items():
-        if project_now is None:
-            yield os.fsencode(name), _PROJECT_ROW
+def _values(rows: Sequence[tuple[object]], start: int) -> list[Any]:
+    """The values of all records that prove themselves; decoded in one go, for there are many."""
+    crc32, from_bytes = zlib.crc32, int.from_bytes
+    texts = [
+        record[_CHECK_BYTES:]
+        for (record,) in rows
+        if isinstance(record, bytes)
+        and crc32(record[_CHECK_BYTES:], start) == from_bytes(record[:_CHECK_BYTES], "big")
+    ]
+    values = loads(b"[" + b",".join(texts) + b"]")
+    assert isinstance(values, list)
+    return values
 
 
-def _facts(changes: Changes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    for (project, folder), change in changes.entries.items():
-        if change is not None:
-            yield _record(b"facts", project, os.fsencode(folder), list(change[0]))
-    for name, now in changes.projects.items():
-        if now is not None:
-            yield _record(b"facts", name, _PROJECT_ROW, [*now[:3], *now.folders])
+def _row(entry: Entry) -> tuple[bytes, bytes, bytes]:
+    return os.fsencode(entry.project), os.fsencode(entry.folder), _sealed(list(entry), _ENTRY)
 
 
-def _details(changes: Changes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    for (project, folder), change in changes.entries.items():
-        if change is not None and change[1] is not None:
-            yield _record(b"details", project, os.fsencode(folder), json_from_details(change[1]))
+def _details_row(entry: Entry, details: Details) -> tuple[bytes, bytes, bytes]:
+    names = (os.fsencode(entry.project), os.fsencode(entry.folder))
+    return *names, _sealed(json_from_details(details), zlib.crc32(b"/".join(names), _DETAILS))
 
 
-def _record(
-    table: bytes, project: str, folder: bytes, value: JsonValue
-) -> tuple[bytes, bytes, bytes]:
-    name = os.fsencode(project)
-    return name, folder, _sealed(value, _salt(table, name, folder))
+def _project_row(name: str, project: Project) -> tuple[bytes, bytes]:
+    value: JsonValue = [name, *project[:3], list(project.folders)]
+    return os.fsencode(name), _sealed(value, _PROJECT)

@@ -147,7 +147,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 @contextlib.contextmanager
-def _paused_gc() -> Iterator[None]:
+def paused_gc() -> Iterator[None]:
     """No garbage collection meanwhile.
 
     Reading a log makes no garbage, and each pass would walk all rows so far: a third of the time
@@ -177,7 +177,7 @@ def fold_rows(
     rows = [seq]
     spans = False
     apply = state.apply
-    with _paused_gc():
+    with paused_gc():
         for lines, is_whole in _lines(data, encoding, ends):
             for line in lines:
                 try:

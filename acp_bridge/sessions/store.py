@@ -4,10 +4,10 @@ Every answer about a bad log is one of five errors, never mixed up: not found, u
 misplaced, conflict; and none of them changes a byte.
 """
 
-import heapq
 import os
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -68,6 +68,7 @@ class Page:
 
 # Inside the class, ``list`` is its method.
 _Entries: TypeAlias = list[Entry]
+_Ranked: TypeAlias = list[tuple[Order, Entry]]
 _BadSessions: TypeAlias = list[BadSession]
 _Paths: TypeAlias = list[Path]
 
@@ -98,6 +99,7 @@ class SessionStore:
         self._index: Index | None = None
         self._index_lock = threading.Lock()
         self._wall_ns = wall_ns
+        self._ranked: tuple[int | None, _Ranked, _BadSessions] | None = None
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -122,8 +124,9 @@ class SessionStore:
         Raises:
             StoreFailedError: the root itself cannot be read.
         """
-        good, bad = self._judged()
-        return Listing([entry.summary() for entry in good], bad)
+        entries, bad, _ = self._swept()
+        good, more = self._sorted_out(entries)
+        return Listing([entry.summary() for entry in good], [*bad, *more])
 
     def summaries(
         self, *, cwd: Path | None = None, after: Order | None = None, limit: int = 100
@@ -136,21 +139,17 @@ class SessionStore:
         Raises:
             StoreFailedError: the root itself cannot be read.
         """
-        wanted = None if cwd is None else os.path.normpath(cwd)
-        good, bad = self._judged()
-        places = (
-            (_order(entry), entry)
-            for entry in good
-            if entry.origin is None
-            and entry.cwd is not None
-            and (wanted is None or os.path.normpath(entry.cwd) == wanted)
-        )
-        if after is not None:
-            start = after
-            places = (one for one in places if one[0] > start)
-        first = heapq.nsmallest(limit + 1, places)
-        page = [entry.summary() for _, entry in first[:limit]]
-        return Page(page, bad, first[limit - 1][0] if len(first) > limit else None)
+        assert limit > 0
+        ranked, bad = self._judged()
+        if cwd is not None:
+            # Few working folders have many sessions: look at each of them once.
+            wanted = os.path.normpath(cwd)
+            here = {one for one in {each.cwd for _, each in ranked} if _is_same(one, wanted)}
+            ranked = [one for one in ranked if one[1].cwd in here]
+        first = 0 if after is None else bisect_right(ranked, after, key=lambda one: one[0])
+        page = ranked[first : first + limit]
+        is_last = first + limit >= len(ranked)
+        return Page([entry.summary() for _, entry in page], bad, None if is_last else page[-1][0])
 
     def entries(self) -> Sequence[Entry]:
         """What is known of every session folder, sound or not: headers first of all.
@@ -158,7 +157,7 @@ class SessionStore:
         Raises:
             StoreFailedError: the root or a folder in it cannot be read, so some are not known.
         """
-        entries, bad = self._swept()
+        entries, bad, _ = self._swept()
         if bad:
             raise StoreFailedError(bad[0].reason)
         return entries
@@ -200,19 +199,31 @@ class SessionStore:
         """
         return self._known_details(self._find(session_id))
 
-    def _judged(self) -> tuple[_Entries, _BadSessions]:
+    def _judged(self) -> tuple[_Ranked, _BadSessions]:
+        """What pages are cut from, in order, and the bad sessions; made once a revision."""
+        entries, bad, revision = self._swept()
+        if revision is None or self._ranked is None or self._ranked[0] != revision:
+            good, more = self._sorted_out(entries)
+            ranked = [
+                ((-entry.updated_at_ms, entry.session_id or ""), entry)
+                for entry in good
+                if entry.origin is None and entry.cwd is not None
+            ]
+            ranked.sort()
+            self._ranked = (revision, ranked, more)
+        return self._ranked[1], [*bad, *self._ranked[2]]
+
+    def _sorted_out(self, entries: _Entries) -> tuple[_Entries, _BadSessions]:
         """The sound sessions, and why the others are none."""
-        entries, bad = self._swept()
+        bad: _BadSessions = []
         copies = Counter(entry.folder for entry in entries if entry.has_logs)
         good: _Entries = []
         for entry in entries:
-            where = self._root / entry.project / entry.folder
             reason = entry.reason
-            if entry.log is not None:
-                where /= entry.log
-                if copies[entry.folder] > 1:
-                    reason = self._why_misplaced(entry.folder) or reason
+            if entry.log is not None and copies[entry.folder] > 1:
+                reason = self._why_misplaced(entry.folder) or reason
             if reason is not None:
+                where = self._root / entry.project / entry.folder / (entry.log or "")
                 bad.append(BadSession(where, reason))
             elif entry.log is not None:
                 good.append(entry)
@@ -227,7 +238,8 @@ class SessionStore:
             pass
         return None
 
-    def _swept(self) -> tuple[_Entries, _BadSessions]:
+    def _swept(self) -> tuple[_Entries, _BadSessions, int | None]:
+        """All entries, the unreadable project folders, and the revision of what is remembered."""
         with self._index_lock:
             index = self._open_index()
             known: Known = Known() if index is None else index
@@ -240,7 +252,8 @@ class SessionStore:
                 raise self._root_error(error) from error
             if index is not None:
                 index.keep(changes)
-            return [*known.entries.values()], changes.bad
+            revision = None if index is None else known.revision
+            return [*known.entries.values()], changes.bad, revision
 
     def _open_index(self) -> "Index | None":
         if self._index is None and self._index_path is not None:
@@ -518,6 +531,5 @@ def _survives(header: Header) -> bool:
         return False
 
 
-def _order(entry: Entry) -> Order:
-    assert entry.session_id is not None
-    return (-entry.updated_at_ms, entry.session_id)
+def _is_same(cwd: str | None, wanted: str) -> bool:
+    return cwd is not None and os.path.normpath(cwd) == wanted

@@ -9,7 +9,7 @@ Such knowledge is marked as not `settled`, and the next sweep reads again.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
@@ -117,6 +117,10 @@ class Project(NamedTuple):
     folders: tuple[str, ...]
 
 
+_Look = tuple[str, str | None, int, int, int, int, int, int]
+"""Folder, path of the log in its project or None; then the stamps of both."""
+
+
 @attrs.frozen(slots=True)
 class Details:
     """The digest of a sound log, good for the file of this stamp, and what proves its growth.
@@ -136,6 +140,11 @@ class Known:
 
     projects: dict[str, Project] = attrs.field(factory=dict)
     entries: dict[Key, Entry] = attrs.field(factory=dict)
+    revision: int = 0
+    """Raised with every change of ``entries``."""
+
+    looks: dict[str, list["_Look"]] = attrs.field(factory=dict)
+    """By project folder, how its settled entries looked; made from them when it is missing."""
 
     def details(self, key: Key) -> Details | None:  # noqa: ARG002
         """What is known of this log beyond its entry; nothing, unless a subclass knows."""
@@ -146,12 +155,14 @@ class Known:
 class Changes:
     """What a sweep found to differ from what was known; applied to `Known` already.
 
-    ``bad`` are the project folders that cannot be read.
+    ``bad`` are the project folders that cannot be read; ``empty`` counts the session folders that
+    were gone again when they were looked at.
     """
 
     projects: dict[str, Project | None] = attrs.field(factory=dict)
     entries: dict[Key, tuple[Entry, Details | None] | None] = attrs.field(factory=dict)
     bad: list[BadSession] = attrs.field(factory=list)
+    empty: int = 0
 
 
 def sweep(root: Path, known: Known, now_ns: int) -> Changes:
@@ -163,12 +174,12 @@ def sweep(root: Path, known: Known, now_ns: int) -> Changes:
         OSError: ``root`` itself cannot be read.
     """
     changes = Changes()
-    there: dict[str, frozenset[str]] = {}
+    there: dict[str, tuple[str, ...]] = {}
     for project in folders(root):
         try:
             names = _names_in(project, known, changes, now_ns)
             _look_at_logs(project, names, known, changes, now_ns)
-            there[project.name] = frozenset(names)
+            there[project.name] = names
         except (FileNotFoundError, NotADirectoryError):
             continue  # gone since
         except OSError as error:
@@ -177,9 +188,13 @@ def sweep(root: Path, known: Known, now_ns: int) -> Changes:
     for name in known.projects.keys() - there.keys():
         del known.projects[name]
         changes.projects[name] = None
-    nowhere: frozenset[str] = frozenset()
-    for key in [key for key in known.entries if key[1] not in there.get(key[0], nowhere)]:
-        _forget(key, known, changes)
+    if len(known.entries) > sum(map(len, there.values())) - changes.empty:
+        names_in = {name: frozenset(names) for name, names in there.items()}
+        nowhere: frozenset[str] = frozenset()
+        for key in [key for key in known.entries if key[1] not in names_in.get(key[0], nowhere)]:
+            _forget(key, known, changes)
+    if changes.entries:
+        known.revision += 1
     return changes
 
 
@@ -203,51 +218,72 @@ def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tup
 
 def _forget(key: Key, known: Known, changes: Changes) -> None:
     if known.entries.pop(key, None) is not None:
+        known.looks.pop(key[0], None)
         changes.entries[key] = None
 
 
 def _look_at_logs(
-    project: Path, names: Iterable[str], known: Known, changes: Changes, now_ns: int
+    project: Path, names: Sequence[str], known: Known, changes: Changes, now_ns: int
 ) -> None:
+    place = project.name
+    looks = known.looks.get(place)
+    if looks is None:
+        looks = known.looks[place] = _looks(place, names, known)
     descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        entries, place = known.entries, project.name
-        changed = [
-            name
-            for name in names
-            if (entry := entries.get((place, name))) is None or not _is_as_known(entry, descriptor)
-        ]
+        same = _unchanged(looks, descriptor)
     finally:
         os.close(descriptor)
-    for name in changed:
+    for name in names if len(same) < len(names) else ():
+        if name in same:
+            continue
         key = (place, name)
-        entry, details = examine(project / name, entries.get(key), known, now_ns)
+        entry, details = examine(project / name, known.entries.get(key), known, now_ns)
         if entry is None:
+            changes.empty += 1
             _forget(key, known, changes)
-        elif entry != entries.get(key):
-            entries[key] = entry
+        elif entry != known.entries.get(key):
+            known.entries[key] = entry
+            known.looks.pop(place, None)
             changes.entries[key] = (entry, details)
 
 
-def _is_as_known(entry: Entry, project: int) -> bool:
-    """Whether folder and log look as they did. Twenty thousand looks make a list: kept short."""
-    if not entry.settled:
-        return False
-    try:
-        status = os.stat(entry.folder, dir_fd=project)
-        if status.st_mtime_ns != entry.folder_mtime_ns or status.st_ino != entry.folder_inode:
-            return False
-        if entry.log is None:
-            return True
-        status = os.stat(f"{entry.folder}/{entry.log}", dir_fd=project)
-    except OSError:
-        return False
-    return (
-        status.st_mtime_ns == entry.mtime_ns
-        and status.st_size == entry.size
-        and status.st_ino == entry.inode
-        and status.st_ctime_ns == entry.ctime_ns
-    )
+def _looks(place: str, names: Iterable[str], known: Known) -> list[_Look]:
+    found: list[_Look] = []
+    for name in names:
+        entry = known.entries.get((place, name))
+        if entry is not None and entry.settled:
+            path = None if entry.log is None else f"{name}/{entry.log}"
+            folder = (entry.folder_mtime_ns, entry.folder_inode)
+            found.append((name, path, *folder, *entry.stamp))
+    return found
+
+
+def _unchanged(looks: Iterable[_Look], project: int) -> set[str]:
+    """The folders that look as they did, with their logs.
+
+    Twenty thousand looks make one list, so this loop is kept to what they cost.
+    """
+    same: set[str] = set()
+    stat = os.stat
+    for name, path, folder_mtime_ns, folder_inode, inode, size, mtime_ns, ctime_ns in looks:
+        try:
+            status = stat(name, dir_fd=project)
+            if status.st_mtime_ns != folder_mtime_ns or status.st_ino != folder_inode:
+                continue
+            if path is not None:
+                status = stat(path, dir_fd=project)
+                if (
+                    status.st_mtime_ns != mtime_ns
+                    or status.st_size != size
+                    or status.st_ino != inode
+                    or status.st_ctime_ns != ctime_ns
+                ):
+                    continue
+        except OSError:  # gone
+            continue
+        same.add(name)
+    return same
 
 
 def examine(

@@ -286,16 +286,22 @@ def _garbage(world: World, chance: random.Random) -> None:
 
 
 def _swap(world: World, _chance: random.Random) -> None:
-    """Records under each other's keys."""
+    """Records under each other's keys, and one kind under another's."""
     _execute(
         world,
-        "UPDATE facts SET record = (SELECT record FROM facts AS other WHERE other.folder <>"
-        " facts.folder LIMIT 1)",
+        "UPDATE details SET record = (SELECT record FROM details AS other WHERE other.folder <>"
+        " details.folder LIMIT 1)",
+    )
+    _execute(world, "UPDATE projects SET record = (SELECT record FROM entries LIMIT 1)")
+    _execute(
+        world,
+        "UPDATE entries SET record = (SELECT record FROM entries AS other WHERE other.folder <>"
+        " entries.folder LIMIT 1)",
     )
 
 
 def _lose(world: World, _chance: random.Random) -> None:
-    _execute(world, "DELETE FROM facts WHERE random() % 2")
+    _execute(world, "DELETE FROM entries WHERE random() % 2")
     _execute(world, "DELETE FROM details WHERE random() % 2")
 
 

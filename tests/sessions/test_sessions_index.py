@@ -167,21 +167,19 @@ def test_a_tail_gets_the_verdict_that_the_whole_log_gets(
         assert world.store().list() == world.store(indexed=False).list()
 
 
-GROWS = set(
-    [
-        "approval",
-        "blocked",
-        "cancel",
-        "deleg",
-        "forks",
-        "goals",
-        "max_tokens_tools",
-        "misc",
-        "nodelivery",
-        "retry",
-        "tools-subagents",
-    ]
-)
+GROWS = {
+    "approval",
+    "blocked",
+    "cancel",
+    "deleg",
+    "forks",
+    "goals",
+    "max_tokens_tools",
+    "misc",
+    "nodelivery",
+    "retry",
+    "tools-subagents",
+}
 """The stores with a log of several turns whose later rows can be judged from a bookmark."""
 
 

@@ -2,7 +2,10 @@
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+
+import attrs
 
 from acp_bridge.sessions.codec import encode_batch
 from acp_bridge.sessions.events import dump_events
@@ -28,10 +31,7 @@ def write_log(root: Path, session_id: str, cwd: str, *, decoded_bytes: int, seed
     parts = [encode_batch(line, "zstd")]
     total, seq = len(line), 0
     for batch in _batches(random.Random(seed)):
-        events = [
-            Event(seq + at, START_MS + seed + seq, one.type, one.data, one.surface_op, sources)
-            for at, (one, sources) in enumerate(_cited(batch, seq))
-        ]
+        events = _placed(cited(batch, seq), seq)
         rows = dump_events(events)
         parts.append(encode_batch(rows, "zstd"))
         seq += len(events)
@@ -45,9 +45,36 @@ def write_log(root: Path, session_id: str, cwd: str, *, decoded_bytes: int, seed
     return path
 
 
-def _cited(batch: list[Draft], seq: int) -> Iterator[tuple[Draft, tuple[int, ...] | None]]:
-    for draft in batch:
-        yield draft, (seq - 1,) if draft.type == "tool/result" else None
+def drafts(batches: int) -> Iterator[list[Draft]]:
+    """The first batches of a log; see `cited`."""
+    return islice(_batches(random.Random(0)), batches)
+
+
+def cited(batch: list[Draft], seq: int) -> list[Draft]:
+    """The batch as it stands at this seq: a tool's result rests on the row before it."""
+    return [
+        attrs.evolve(one, source_event_seqs=(seq + at - 1,)) if one.type == "tool/result" else one
+        for at, one in enumerate(batch)
+    ]
+
+
+def lines_of(batch: list[Draft]) -> bytes:
+    """The lines that a batch makes."""
+    return dump_events(_placed(batch, 0))
+
+
+def _placed(batch: list[Draft], seq: int) -> list[Event]:
+    return [
+        Event(
+            seq + at,
+            START_MS + seq + at,
+            one.type,
+            one.data,
+            one.surface_op,
+            one.source_event_seqs,
+        )
+        for at, one in enumerate(batch)
+    ]
 
 
 def _batches(chance: random.Random) -> Iterator[list[Draft]]:
