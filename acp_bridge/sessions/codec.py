@@ -8,9 +8,10 @@ Refusals say what is wrong and leave the sentence to `store`.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
+from io import BytesIO
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import attrs
@@ -35,22 +36,80 @@ _RLE: Final = 1
 _RESERVED_BLOCK: Final = 3
 
 
+_READ_BYTES: Final = 1 << 20
+"""A file is read in windows of about this size: a large log is never held as bytes."""
+
 _PIECE_BYTES: Final = 1 << 18
-"""A plain log is decoded in pieces of about this size, so that no second copy of it is held."""
+"""A plain log has no frames; it is decoded in pieces of whole lines of about this size."""
 
 
 @attrs.frozen(slots=True)
-class Layout:
-    """Where a log file's parts lie, and its header line without the newline.
+class Window:
+    """Neighbouring frames of a log file, or pieces of whole lines of a plain one.
 
-    ``ends`` are the file offsets, in bytes, at which its frames end, the header's first; a plain
-    log is cut into pieces of whole lines. ``good_length`` is where a torn tail begins.
+    ``data`` begins at the file offset ``base``; ``cuts`` are the places in it where the first frame
+    begins and where each one ends.
     """
 
-    header_line: bytes
-    ends: list[int]
-    good_length: int
-    torn: bool
+    base: int
+    data: bytes
+    cuts: list[int]
+
+
+class Frames:
+    """The frames of a log file from its beginning, or from a place where one begins; once.
+
+    ``read`` gives the next bytes, at most so many, none at the end. ``start`` is the file offset of
+    the first row. Once all frames were seen, ``good_length`` is where a torn tail begins and
+    ``torn`` whether there is one.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], encoding: Encoding, start: int = 0) -> None:
+        self.start = start
+        self.good_length = start
+        self.torn = False
+        self._read = read
+        self._encoding = encoding
+        self._windows = self._walk()
+
+    def __iter__(self) -> Iterator[Window]:
+        return self._windows
+
+    def header_line(self) -> bytes:
+        """The header line without its newline; the frames that follow are those of the rows.
+
+        Raises:
+            SessionCorruptError: the file does not begin with one.
+        """
+        first = next(self._windows, None)
+        what = "line" if self._encoding == "plain" else "frame"
+        if first is None:
+            _damaged(f"the file has no complete first {what}" if self.torn else "the file is empty")
+        data, (_, end, *ends) = first.data, first.cuts
+        if self._encoding == "plain":
+            ends = [end, *ends]
+            end = data.find(b"\n") + 1
+            line = data[:end]
+            ends = [one for one in ends if one > end]
+        else:
+            line = unpacker(data, self._encoding)(0, end)
+            if line.find(b"\n") != len(line) - 1 or not line:
+                _damaged("the first frame is not exactly one line")
+        self.start = end
+        self._windows = chain([Window(first.base, data, [end, *ends])], self._windows)
+        return line[:-1]
+
+    def _walk(self) -> Iterator[Window]:
+        rest = b""
+        # A frame that is larger than what was read is walked again with twice as much.
+        while more := self._read(max(_READ_BYTES, len(rest))):
+            rest += more
+            ends = ends_of(rest, self._encoding, base=self.good_length)
+            if ends:
+                base, self.good_length = self.good_length, self.good_length + ends[-1]
+                data, rest = rest, rest[ends[-1] :]
+                yield Window(base, data, [0, *ends])
+        self.torn = rest != b""
 
 
 @attrs.frozen(slots=True)
@@ -64,19 +123,18 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: Encoding) -> Decoded:
-    """All complete lines of a log file.
+    """All complete lines of a log file that is held whole.
 
     Raises:
         SessionCorruptError: the bytes are damaged before their torn end.
     """
-    layout = layout_of(data, encoding)
-    unpack = unpacker(data, encoding)
-    parts = [unpack(start, end) for start, end in pairwise(layout.ends)]
-    body = b"".join(parts)
+    frames = Frames(BytesIO(data).read, encoding)
+    header_line = frames.header_line()
+    body = b"".join(text for window in frames for text in contents(window, encoding))
     if body and not body.endswith(b"\n"):
         refuse_open_row()
     lines = body[:-1].split(b"\n") if body else []
-    return Decoded(layout.header_line, lines, layout.good_length, layout.torn)
+    return Decoded(header_line, lines, frames.good_length, frames.torn)
 
 
 def decode_header(head: bytes, encoding: Encoding) -> bytes:
@@ -85,42 +143,33 @@ def decode_header(head: bytes, encoding: Encoding) -> bytes:
     Raises:
         SessionCorruptError: they do not begin with one.
     """
-    if encoding == "plain":
-        return layout_of(head, encoding).header_line
-    end = _frame_end(head, 0)
-    return layout_of(head[:end] if end is not None else b"", encoding).header_line
+    if encoding == "zstd":
+        end = _frame_end(head, 0, 0)
+        head = head[:end] if end is not None else head[:4]
+    return Frames(BytesIO(head).read, encoding).header_line()
 
 
-def layout_of(data: bytes, encoding: Encoding) -> Layout:
-    """The parts of a whole log file; looks into no frame but the first.
+def contents(window: Window, encoding: Encoding) -> Iterator[bytes]:
+    """What is in the frames of a window, one by one.
 
     Raises:
-        SessionCorruptError: the frames' structure or the header's frame is damaged.
+        SessionCorruptError: a frame is damaged.
     """
-    ends = ends_of(data, encoding, 0)
-    if encoding == "plain":
-        first = data.find(b"\n") + 1
-        if not first:
-            _damaged("the file is empty" if not data else "the file has no complete first line")
-        ends = [first, *(end for end in ends if end > first)]
-        header = data[:first]
-    else:
-        if not ends:
-            _damaged("the file is empty" if not data else "the file has no complete first frame")
-        header = unpacker(data, encoding)(0, ends[0])
-        if header.find(b"\n") != len(header) - 1 or not header:
-            _damaged("the first frame is not exactly one line")
-    return Layout(header[:-1], ends, ends[-1], torn=ends[-1] < len(data))
+    unpack = unpacker(window.data, encoding)
+    for start, end in pairwise(window.cuts):
+        yield unpack(start, end)
 
 
-def ends_of(data: bytes, encoding: Encoding, start: int) -> list[int]:
-    """Where the complete frames, or pieces of whole lines, from ``start`` on end; none: empty.
+def ends_of(data: bytes, encoding: Encoding, *, base: int = 0) -> list[int]:
+    """Where the complete frames, or pieces of whole lines, end; none: empty.
+
+    ``base`` is the place of the data in its file, for what is said about damage.
 
     Raises:
         SessionCorruptError: the frames' structure is damaged.
     """
     ends: list[int] = []
-    at, size = start, len(data)
+    at, size = 0, len(data)
     if encoding == "plain":
         while at < size:
             cut = data.rfind(b"\n", at, at + _PIECE_BYTES) + 1
@@ -130,7 +179,7 @@ def ends_of(data: bytes, encoding: Encoding, start: int) -> list[int]:
             ends.append(at := cut)
         return ends
     while at < size:
-        end = _frame_end(data, at)
+        end = _frame_end(data, at, base)
         if end is None:
             break
         ends.append(at := end)
@@ -178,7 +227,7 @@ def _damaged(why: str) -> NoReturn:
     raise SessionCorruptError(why)
 
 
-def _frame_end(data: bytes, start: int) -> int | None:
+def _frame_end(data: bytes, start: int, base: int) -> int | None:
     """Where the frame that begins at ``start`` ends; None where the data ends inside it.
 
     Walks block headers only (RFC 8878, section 3.1.1), so the cost is that of a few bytes per
@@ -187,12 +236,12 @@ def _frame_end(data: bytes, start: int) -> int | None:
     size = len(data)
     magic = data[start : start + 4]
     if not _MAGIC.startswith(magic):
-        _damaged(f"byte {start} begins no compressed frame")
+        _damaged(f"byte {base + start} begins no compressed frame")
     if start + 4 >= size:
         return None
     descriptor = data[start + 4]
     if descriptor & _RESERVED:
-        _damaged(f"the frame at byte {start} sets a reserved bit")
+        _damaged(f"the frame at byte {base + start} sets a reserved bit")
     single = bool(descriptor & _SINGLE_SEGMENT)
     size_flag = descriptor >> 6
     size_bytes = 1 if single and not size_flag else _SIZE_BYTES[size_flag]
@@ -205,7 +254,7 @@ def _frame_end(data: bytes, start: int) -> int | None:
         last = bool(block & 1)
         kind = block >> 1 & 3
         if kind == _RESERVED_BLOCK:
-            _damaged(f"the frame at byte {start} has a block of a reserved type")
+            _damaged(f"the frame at byte {base + start} has a block of a reserved type")
         at += _BLOCK_HEADER + (1 if kind == _RLE else block >> 3)
     end = at + 4 if descriptor & _CHECKSUM else at
     return end if end <= size else None

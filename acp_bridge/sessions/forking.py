@@ -112,5 +112,5 @@ def pieces_of(
 
 def _frames(data: bytes, encoding: Encoding) -> Iterator[tuple[int, int, bytes]]:
     unpack = unpacker(data, encoding)
-    for start, end in pairwise([0, *ends_of(data, encoding, 0)]):
+    for start, end in pairwise([0, *ends_of(data, encoding)]):
         yield start, end, unpack(start, end)

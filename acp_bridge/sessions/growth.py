@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from acp_bridge.errors import SessionCorruptError, SessionUnsupportedError
-from acp_bridge.sessions.codec import ends_of
+from acp_bridge.sessions.codec import Frames
 from acp_bridge.sessions.digest import Digest, extended
-from acp_bridge.sessions.reading import Places, Stamp, encoding_of, fold_rows, stamp_of
+from acp_bridge.sessions.reading import Stamp, encoding_of, fold_rows, stamp_of
 from acp_bridge.sessions.validation.resume import NeedsWholeLogError, ResumedState
 
 _READ_BYTES: Final = 1 << 20
@@ -26,7 +26,7 @@ def guard_of(path: Path, digest: Digest, stamp: Stamp) -> int | None:
     if digest.bookmark is None:
         return None
     try:
-        with path.open("rb", buffering=0) as file:
+        with path.open("rb") as file:
             if stamp_of(os.fstat(file.fileno())) != stamp:
                 return None
             return _checksum(file.fileno(), digest.bookmark.offset)
@@ -52,6 +52,7 @@ def grown(
     mark = digest.bookmark
     if mark is None or guard is None:
         return None
+    encoding = encoding_of(path)
     try:
         with path.open("rb") as file:
             stamp = stamp_of(os.fstat(file.fileno()))
@@ -60,16 +61,10 @@ def grown(
             if _checksum(file.fileno(), mark.offset) != guard:
                 return None
             file.seek(mark.offset)
-            data = file.read(stamp.size - mark.offset)
-    except OSError:
+            frames = Frames(file.read, encoding, mark.offset)
+            state = ResumedState(digest.header, mark)
+            events, places = fold_rows(frames, encoding, state)
+            state.require_supported()
+    except (OSError, NeedsWholeLogError, SessionCorruptError, SessionUnsupportedError):
         return None
-    encoding = encoding_of(path)
-    state = ResumedState(digest.header, mark)
-    try:
-        ends = [0, *ends_of(data, encoding, 0)]
-        events, places = fold_rows(data, encoding, ends, state)
-        state.require_supported()
-    except (NeedsWholeLogError, SessionCorruptError, SessionUnsupportedError):
-        return None
-    there = Places([mark.offset + end for end in places.ends], places.rows, places.spans)
-    return stamp, extended(digest, events, there)
+    return stamp, extended(digest, events, places)

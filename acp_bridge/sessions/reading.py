@@ -9,7 +9,7 @@ import gc
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from acp_bridge.errors import (
     SessionMisplacedError,
     SessionUnsupportedError,
 )
-from acp_bridge.sessions.codec import Layout, layout_of, refuse_open_row, unpacker
+from acp_bridge.sessions.codec import Frames, contents, refuse_open_row
 from acp_bridge.sessions.events import event_from_row
 from acp_bridge.sessions.header import Header, parse_header
 from acp_bridge.sessions.jsontext import loads
@@ -98,22 +98,10 @@ def load(path: Path, session_id: str | None) -> Loaded:
     try:
         with path.open("rb") as file:
             # First the stamp: what is appended while we read must make it look old, not new.
-            status = os.fstat(file.fileno())
-            data = file.read()
+            stamp = stamp_of(os.fstat(file.fileno()))
+            return _loaded(path, file, session_id, stamp)
     except OSError as error:
         raise disk_error(shown, "read", error) from error
-    encoding = encoding_of(path)
-    try:
-        layout = layout_of(data, encoding)
-        try:
-            header = parse_header(layout.header_line)
-            state = LogState(header)
-            events, places = fold_rows(data, encoding, layout.ends, state)
-        except SessionUnsupportedError:
-            _drain(data, encoding, layout)
-            raise
-        _check_place(path, header, session_id)
-        state.require_supported()
     except SessionCorruptError as error:
         raise SessionCorruptError(
             f"Session {shown} cannot be opened because its log is damaged ({error.details});"
@@ -123,15 +111,26 @@ def load(path: Path, session_id: str | None) -> Loaded:
         raise SessionUnsupportedError(
             f"Session {shown} needs a newer version of this program: {error.details}."
         ) from None
-    log = StoredLog(header, events, encoding, path, layout.torn)
-    return Loaded(log, state, places, layout.good_length, stamp_of(status))
 
 
-def _drain(data: bytes, encoding: Encoding, layout: Layout) -> None:
-    """Damage anywhere is a better answer than a version: look into every frame."""
-    unpack = unpacker(data, encoding)
-    for start, end in pairwise(layout.ends):
-        unpack(start, end)
+def _loaded(path: Path, file: BufferedReader, session_id: str | None, stamp: Stamp) -> Loaded:
+    encoding = encoding_of(path)
+    frames = Frames(file.read, encoding)
+    try:
+        header = parse_header(frames.header_line())
+        state = LogState(header)
+        events, places = fold_rows(frames, encoding, state)
+    except SessionUnsupportedError:
+        # Damage anywhere is the better answer: look into every frame.
+        file.seek(0)
+        for window in Frames(file.read, encoding):
+            for _ in contents(window, encoding):
+                pass
+        raise
+    _check_place(path, header, session_id)
+    state.require_supported()
+    log = StoredLog(header, events, encoding, path, frames.torn)
+    return Loaded(log, state, places, frames.good_length, stamp)
 
 
 def encoding_of(path: Path) -> Encoding:
@@ -162,23 +161,22 @@ def paused_gc() -> Iterator[None]:
             gc.enable()
 
 
-def fold_rows(
-    data: bytes, encoding: Encoding, ends: list[int], state: LogState
-) -> tuple[list[Event], Places]:
-    """The events of all rows between the first end and the last, each sound where it stands.
+def fold_rows(frames: Frames, encoding: Encoding, state: LogState) -> tuple[list[Event], Places]:
+    """The events of all rows in these frames, each sound where it stands.
 
     One frame is decoded at a time, so that no copy of the whole text is held.
 
     Raises:
         SessionCorruptError, SessionUnsupportedError: what is wrong, without a sentence.
+        OSError: the file cannot be read.
     """
     events: list[Event] = []
     seq = state.next_seq
-    rows = [seq]
+    ends, rows = [frames.start], [seq]
     spans = False
     apply = state.apply
     with paused_gc():
-        for lines, is_whole in _lines(data, encoding, ends):
+        for end, lines, is_whole in _lines(frames, encoding):
             for line in lines:
                 try:
                     row = loads(line)
@@ -188,26 +186,28 @@ def fold_rows(
                 apply(event)
                 events.append(event)
                 seq += 1
+            ends.append(end)
             rows.append(seq)
             spans = spans or not is_whole
     state.settle()
     return events, Places(ends, rows, spans)
 
 
-def _lines(data: bytes, encoding: Encoding, ends: list[int]) -> Iterator[tuple[list[bytes], bool]]:
-    """For each frame the lines that end in it, and whether it ends with the end of one."""
-    unpack = unpacker(data, encoding)
+def _lines(frames: Frames, encoding: Encoding) -> Iterator[tuple[int, list[bytes], bool]]:
+    """For each frame its end, the lines that end in it, and whether it ends with the last one."""
     begun: list[bytes] = []  # the pieces of a line that goes on in the next frame
-    for start, end in pairwise(ends):
-        lines = unpack(start, end).split(b"\n")
-        if begun:
-            lines[0] = b"".join([*begun, lines[0]]) if len(lines) > 1 else lines[0]
-        rest = lines.pop()
-        if lines:
-            begun.clear()
-        if rest:
-            begun.append(rest)
-        yield lines, not begun
+    for window in frames:
+        ends = iter(window.cuts[1:])
+        for text in contents(window, encoding):
+            lines = text.split(b"\n")
+            if begun and len(lines) > 1:
+                lines[0] = b"".join([*begun, lines[0]])
+            rest = lines.pop()
+            if lines:
+                begun.clear()
+            if rest:
+                begun.append(rest)
+            yield window.base + next(ends), lines, not begun
     if begun:
         refuse_open_row()
 

@@ -27,7 +27,7 @@ def seek(path: Path, known: Details, seq: int) -> Event | None:
             data = file.read(end - start)
         encoding = encoding_of(path)
         unpack = unpacker(data, encoding)
-        for first, last in pairwise([0, *ends_of(data, encoding, 0)]):
+        for first, last in pairwise([0, *ends_of(data, encoding)]):
             lines = unpack(first, last).split(b"\n")
             if seq < row + len(lines) - 1:
                 return event_from_row(loads(lines[seq - row]), seq)

@@ -26,7 +26,7 @@ from session_rows import Clock, header, homes, opening, text_turn
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions import SessionStore, growth, sweep
-from acp_bridge.sessions.codec import encode_batch
+from acp_bridge.sessions.codec import Frames, encode_batch
 from acp_bridge.sessions.digest import digest_of
 from acp_bridge.sessions.events import dump_events
 from acp_bridge.sessions.header import dump_header
@@ -112,11 +112,11 @@ def test_a_log_that_grew_is_decoded_from_its_last_completed_turn_on(
     world.tick()
     world.store().list()
     opened.clear()
-    decoded: list[int] = []
+    starts: list[int] = []
 
-    def counted(data: bytes, *rest: object) -> object:
-        decoded.append(len(data))
-        return fold_rows(data, *rest)  # type: ignore[arg-type]
+    def counted(frames: Frames, *rest: object) -> object:
+        starts.append(frames.start)
+        return fold_rows(frames, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(growth, "fold_rows", counted)
     before = path.stat().st_size
@@ -124,7 +124,7 @@ def test_a_log_that_grew_is_decoded_from_its_last_completed_turn_on(
     world.tick()
     assert world.store().list() == world.store(indexed=False).list()
     assert opened == ["a"], "only the store without an index read it whole"
-    assert decoded == [path.stat().st_size - before]
+    assert starts == [before]
     details = world.store().details("a")
     assert details is not None
     loaded = load(path, "a")
