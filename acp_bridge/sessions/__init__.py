@@ -29,9 +29,10 @@ here has written down in `strict` may be read but not appended.
 
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.listing import Listing, Page
 from acp_bridge.sessions.query import RecordFilter, SessionQuery, SessionRecord, Trace
 from acp_bridge.sessions.reading import StoredLog
-from acp_bridge.sessions.store import Listing, Page, SessionStore
+from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.surface import ModelView, model_view, request_header, title
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter

@@ -1,17 +1,125 @@
 """Which folders and files of a store are sessions and logs; looks, and opens nothing but heads."""
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from acp_bridge.errors import SessionCorruptError, SessionUnsupportedError
+from acp_bridge.errors import (
+    BridgeError,
+    SessionCorruptError,
+    SessionMisplacedError,
+    SessionNotFoundError,
+    SessionUnsupportedError,
+    StoreFailedError,
+)
 from acp_bridge.sessions.codec import decode_header
 from acp_bridge.sessions.header import FORMAT_VERSION, Header, parse_header
-from acp_bridge.sessions.paths import Encoding, parse_log_name
+from acp_bridge.sessions.logfile import disk_error, disk_reason
+from acp_bridge.sessions.paths import Encoding, parse_log_name, session_folder
 from acp_bridge.sessions.reading import encoding_of
+from acp_bridge.vocabulary import BadSession, SessionId
 
 HEAD_BYTES: Final = 65536
 """Enough for any header: an id of 255 characters and two paths of 4096."""
+
+
+class Finder:
+    """The folders and files of the store under ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def projects(self) -> list[Path]:
+        """The project folders, sorted.
+
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        try:
+            return folders(self.root)
+        except OSError as error:
+            raise self.root_error(error) from error
+
+    def root_error(self, error: OSError) -> StoreFailedError:
+        """The sentence for a root that cannot be read."""
+        return StoreFailedError(
+            f"The sessions in {self.root} could not be read: {disk_reason(error)}."
+        )
+
+    def session_folders(self, bad: list[BadSession]) -> Iterator[Path]:
+        """Every folder that could hold a session; project folders that cannot be read go to bad."""
+        for project in self.projects():
+            try:
+                yield from folders(project)
+            except OSError as error:
+                bad.append(BadSession(project, disk_error(project.name, "read", error).details))
+
+    def find(self, session_id: str) -> Path:
+        """The log file of this id, of the generation that can be read.
+
+        Raises:
+            SessionNotFoundError, SessionMisplacedError, SessionCorruptError,
+            SessionUnsupportedError, StoreFailedError: it has none, two, or one that is too new.
+        """
+        name = session_folder(session_id)
+        path = None
+        if name is not None:
+            try:
+                folder = self.find_by_folder(name)
+                path = None if folder is None else current_log(folder, session_id)
+            except OSError as error:
+                raise disk_error(session_id, "read", error) from error
+        if path is None:
+            raise SessionNotFoundError(session_id)
+        return path
+
+    def find_by_folder(self, name: str) -> Path | None:
+        """The one session folder of this name that holds logs.
+
+        Raises:
+            SessionMisplacedError: two of them do.
+            OSError: the only one cannot be read.
+        """
+        found: list[Path] = []
+        trouble: OSError | None = None
+        for project in self.projects():
+            folder = project / name
+            try:
+                if logs_in(folder):
+                    found.append(folder)
+            except OSError as error:  # one closed folder must not hide what lies in the others
+                trouble = error
+        if trouble is not None and not found:
+            raise trouble
+        if len(found) > 1:
+            raise SessionMisplacedError(
+                f"Session {name} lies in two folders, {found[0].parent.name} and"
+                f" {found[1].parent.name}; move one of them out of the store."
+            )
+        return found[0] if found else None
+
+    def session_ids(self) -> Sequence[SessionId]:
+        """The ids of all sessions whose header can be read; decodes nothing but headers."""
+        ids: list[SessionId] = []
+        for folder in self.session_folders([]):
+            try:
+                path = current_log(folder, folder.name)
+                if path is None:
+                    continue
+                header = header_of(path)
+            except (BridgeError, OSError):
+                continue
+            if session_folder(header.session_id) == folder.name:
+                ids.append(SessionId(header.session_id))
+        return ids
+
+    def encoding(self) -> Encoding:
+        """The encoding of the first log found: dsh refuses a root that mixes two."""
+        for folder in self.session_folders([]):
+            for _, encoding, _ in logs_in(folder):
+                return encoding
+        return "zstd"
 
 
 def folders(root: Path) -> list[Path]:

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from acp_bridge.sessions.digestjson import details_from_json, json_from_details
 from acp_bridge.sessions.jsontext import dumps, loads
-from acp_bridge.sessions.reading import paused_gc
 from acp_bridge.sessions.sweep import Changes, Details, Entry, Key, Known, Project
 from acp_bridge.vocabulary import JsonValue
 
@@ -31,7 +30,7 @@ _BY_FOLDER: Final = (
     " WITHOUT ROWID"
 )
 _TABLES: Final = (
-    "CREATE TABLE token (record BLOB)",
+    "CREATE TABLE birth (token BLOB)",
     "CREATE TABLE projects (project BLOB PRIMARY KEY, record BLOB) WITHOUT ROWID",
     _BY_FOLDER.format("entries"),
     _BY_FOLDER.format("details"),
@@ -72,12 +71,13 @@ class Index(Known):
         super().__init__()
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._token = b""
+        self._birth: bytes | None = None
+        self._is_whole = False
         self._is_doubtful = False
         self._unsaved = Changes()
 
     def refresh(self) -> None:
-        """Take over what other processes found, and everything at the first call."""
+        """Open the file; at the first call take over everything that it holds."""
         if self._take_over_failed():
             self._take_over_failed()  # of a file made anew
 
@@ -94,7 +94,6 @@ class Index(Known):
         self.close()
 
     def _save(self, db: sqlite3.Connection, unsaved: Changes) -> None:
-        token = os.urandom(8)
         with self._transaction(db):
             if self._is_doubtful:
                 db.execute("DELETE FROM entries")
@@ -123,9 +122,6 @@ class Index(Known):
                     db.execute("DELETE FROM projects WHERE project = ?", (os.fsencode(name),))
                 else:
                     db.execute("REPLACE INTO projects VALUES (?, ?)", _project_row(name, project))
-            db.execute("DELETE FROM token")
-            db.execute("INSERT INTO token VALUES (?)", (token,))
-        self._token = token
         self._is_doubtful = False
         self._unsaved = Changes()
 
@@ -149,6 +145,20 @@ class Index(Known):
                 self.revision += 1
             return None
         return details_from_json(value)
+
+    def recall(self, key: Key) -> Entry | None:
+        """What another process has found since we took over everything."""
+        if self._db is None or self._is_whole:
+            return None
+        names = (os.fsencode(key[0]), os.fsencode(key[1]))
+        query = "SELECT record FROM entries WHERE project = ? AND folder = ?"
+        try:
+            values = _values(self._db.execute(query, names).fetchall(), _ENTRY)
+        except _FAULTS as error:
+            self._give_up(error)
+            return None
+        found = Entry._make(values[0]) if values else None
+        return found if found is not None and found[:2] == key else None
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
@@ -195,6 +205,7 @@ class Index(Known):
                 raise sqlite3.DatabaseError("of another version")
             for table in _TABLES:
                 db.execute(table)
+            db.execute("INSERT INTO birth VALUES (?)", (os.urandom(8),))
             db.execute(f"PRAGMA user_version = {_SCHEMA}")
 
     @contextlib.contextmanager
@@ -219,22 +230,21 @@ class Index(Known):
         return False
 
     def _take_over(self, db: sqlite3.Connection) -> None:
-        """Everything that is recorded, unless nobody has written since we did or read it."""
-        row = db.execute("SELECT record FROM token").fetchone()
-        token = b"" if row is None else row[0]
-        if token and token == self._token:
+        row = db.execute("SELECT token FROM birth").fetchone()
+        birth, known = (None if row is None else row[0]), self._birth
+        self._birth = birth
+        self._is_whole = known is None
+        if known is not None:
+            # A file made anew does not hold what we know.
+            self._is_doubtful = self._is_doubtful or birth != known
             return
         projects = db.execute("SELECT record FROM projects").fetchall()
         entries = db.execute("SELECT record FROM entries").fetchall()
-        self._token = token
-        with paused_gc():
-            self.projects = {
-                str(name): Project(bool(settled), inode, mtime_ns, tuple(folders))
-                for name, settled, inode, mtime_ns, folders in _values(projects, _PROJECT)
-            }
-            self.entries = {
-                entry[:2]: entry for entry in map(Entry._make, _values(entries, _ENTRY))
-            }
+        self.projects = {
+            str(name): Project(bool(settled), inode, mtime_ns, tuple(folders))
+            for name, settled, inode, mtime_ns, folders in _values(projects, _PROJECT)
+        }
+        self.entries = {entry[:2]: entry for entry in map(Entry._make, _values(entries, _ENTRY))}
         self.looks.clear()
         self.revision += 1
         self._is_doubtful = (len(self.projects), len(self.entries)) != (len(projects), len(entries))

@@ -102,15 +102,22 @@ def load(path: Path, session_id: str | None) -> Loaded:
             return _loaded(path, file, session_id, stamp)
     except OSError as error:
         raise disk_error(shown, "read", error) from error
-    except SessionCorruptError as error:
-        raise SessionCorruptError(
+    except (SessionCorruptError, SessionUnsupportedError) as error:
+        raise refusal(shown, error) from None
+
+
+def refusal(
+    shown: str, error: SessionCorruptError | SessionUnsupportedError
+) -> SessionCorruptError | SessionUnsupportedError:
+    """The sentence for what is wrong with a log."""
+    if isinstance(error, SessionCorruptError):
+        return SessionCorruptError(
             f"Session {shown} cannot be opened because its log is damaged ({error.details});"
             " the file was left as it is."
-        ) from None
-    except SessionUnsupportedError as error:
-        raise SessionUnsupportedError(
-            f"Session {shown} needs a newer version of this program: {error.details}."
-        ) from None
+        )
+    return SessionUnsupportedError(
+        f"Session {shown} needs a newer version of this program: {error.details}."
+    )
 
 
 def _loaded(path: Path, file: BufferedReader, session_id: str | None, stamp: Stamp) -> Loaded:
@@ -149,8 +156,8 @@ def stamp_of(status: os.stat_result) -> Stamp:
 def paused_gc() -> Iterator[None]:
     """No garbage collection meanwhile.
 
-    Reading a log makes no garbage, and each pass would walk all rows so far: a third of the time
-    that a large log takes.
+    Reading makes no garbage, and each pass would walk all that was read so far: a third of the
+    time that a large log or a large index takes.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -5,72 +5,32 @@ misplaced, conflict; and none of them changes a byte.
 """
 
 import os
-import threading
 import time
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
-
-import attrs
 
 from acp_bridge.errors import (
-    BridgeError,
     LocalProtocolError,
     SessionConflictError,
     SessionCorruptError,
     SessionMisplacedError,
     SessionNotFoundError,
     SessionUnsupportedError,
-    StoreFailedError,
 )
 from acp_bridge.sessions.codec import encode_batch
-from acp_bridge.sessions.finding import current_log, folders, header_of, logs_in
+from acp_bridge.sessions.finding import Finder, header_of
 from acp_bridge.sessions.fork import Fork, Shape, forked_header, next_title, own_rows
 from acp_bridge.sessions.forking import Cut, cut_of, pieces_of
 from acp_bridge.sessions.header import Header, dump_header, parse_header
-from acp_bridge.sessions.logfile import LogFile, disk_error, disk_reason, take_lock
-from acp_bridge.sessions.paths import Encoding, project_folder, session_folder
-from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, stamp_of
+from acp_bridge.sessions.listing import Catalog, Listing, Order, Page
+from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
+from acp_bridge.sessions.paths import project_folder, session_folder
+from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, refusal, stamp_of
 from acp_bridge.sessions.seeking import seek
-from acp_bridge.sessions.sweep import Details, Entry, Known, sweep
+from acp_bridge.sessions.sweep import Details, Entry
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.vocabulary import BadSession, Event, SessionId, SessionSummary
-
-if TYPE_CHECKING:
-    from acp_bridge.sessions.index import Index
-
-Order: TypeAlias = tuple[int, str]
-"""A session's place in a list: newest activity first (its time negated), then the id."""
-
-
-@attrs.frozen(slots=True)
-class Listing:
-    """Every stored session, the good and the bad ones; in no particular order."""
-
-    sessions: list[SessionSummary]
-    bad: list[BadSession]
-
-
-@attrs.frozen(slots=True)
-class Page:
-    """Some sessions in order, every bad one, and the place after which the next page begins.
-
-    ``after`` is None on the last page.
-    """
-
-    sessions: list[SessionSummary]
-    bad: list[BadSession]
-    after: Order | None
-
-
-# Inside the class, ``list`` is its method.
-_Entries: TypeAlias = list[Entry]
-_Ranked: TypeAlias = list[tuple[Order, Entry]]
-_BadSessions: TypeAlias = list[BadSession]
-_Paths: TypeAlias = list[Path]
+from acp_bridge.vocabulary import Event, SessionId
 
 
 class SessionStore:
@@ -95,11 +55,8 @@ class SessionStore:
         self._root = root
         self._clock = clock
         self._durable = durable
-        self._index_path = index
-        self._index: Index | None = None
-        self._index_lock = threading.Lock()
-        self._wall_ns = wall_ns
-        self._ranked: tuple[int | None, _Ranked, _BadSessions] | None = None
+        self._finder = Finder(root)
+        self._catalog = Catalog(self._finder, index=index, wall_ns=wall_ns)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -113,54 +70,7 @@ class SessionStore:
             SessionMisplacedError: the log lies in a folder that is not its own.
             StoreFailedError: the disk refused.
         """
-        return load(self._find(session_id), session_id).log
-
-    def list(self) -> Listing:
-        """A summary of every session, subagents included, and the logs that cannot be shown.
-
-        Every log has been validated, now or when the index last saw it change; a bad one never
-        fails the list.
-
-        Raises:
-            StoreFailedError: the root itself cannot be read.
-        """
-        entries, bad, _ = self._swept()
-        good, more = self._sorted_out(entries)
-        return Listing([entry.summary() for entry in good], [*bad, *more])
-
-    def summaries(
-        self, *, cwd: Path | None = None, after: Order | None = None, limit: int = 100
-    ) -> Page:
-        """Roots and forks in order, a page at a time; subagents and sessions without a cwd never.
-
-        ``cwd`` asks for one working folder. ``after`` is what the page before gave: what is new
-        since then neither repeats nor skips a session that stayed where it was.
-
-        Raises:
-            StoreFailedError: the root itself cannot be read.
-        """
-        assert limit > 0
-        ranked, bad = self._judged()
-        if cwd is not None:
-            # Few working folders have many sessions: look at each of them once.
-            wanted = os.path.normpath(cwd)
-            here = {one for one in {each.cwd for _, each in ranked} if _is_same(one, wanted)}
-            ranked = [one for one in ranked if one[1].cwd in here]
-        first = 0 if after is None else bisect_right(ranked, after, key=lambda one: one[0])
-        page = ranked[first : first + limit]
-        is_last = first + limit >= len(ranked)
-        return Page([entry.summary() for _, entry in page], bad, None if is_last else page[-1][0])
-
-    def entries(self) -> Sequence[Entry]:
-        """What is known of every session folder, sound or not: headers first of all.
-
-        Raises:
-            StoreFailedError: the root or a folder in it cannot be read, so some are not known.
-        """
-        entries, bad, _ = self._swept()
-        if bad:
-            raise StoreFailedError(bad[0].reason)
-        return entries
+        return load(self._finder.find(session_id), session_id).log
 
     def read_header(self, session_id: str) -> Header:
         """The header of a session, from the beginning of its log alone.
@@ -168,11 +78,13 @@ class SessionStore:
         Raises:
             As `read`; what follows the header is not looked at.
         """
-        path = self._find(session_id)
+        path = self._finder.find(session_id)
         try:
             return header_of(path)
         except OSError as error:
             raise disk_error(session_id, "read", error) from error
+        except (SessionCorruptError, SessionUnsupportedError) as error:
+            raise refusal(session_id, error) from None
 
     def read_event(self, session_id: str, seq: int) -> tuple[Header, Event | None]:
         """The header and one row, None if the log has no such row.
@@ -182,8 +94,8 @@ class SessionStore:
         Raises:
             As `read`.
         """
-        path = self._find(session_id)
-        known = self._known_details(path)
+        path = self._finder.find(session_id)
+        known = self._catalog.details(path)
         if known is not None and known.digest.header.session_id == session_id:
             event = seek(path, known, seq)
             if event is not None:
@@ -197,153 +109,40 @@ class SessionStore:
         Raises:
             SessionNotFoundError and the like: as for `read`, but no log is opened.
         """
-        return self._known_details(self._find(session_id))
-
-    def _judged(self) -> tuple[_Ranked, _BadSessions]:
-        """What pages are cut from, in order, and the bad sessions; made once a revision."""
-        entries, bad, revision = self._swept()
-        if revision is None or self._ranked is None or self._ranked[0] != revision:
-            good, more = self._sorted_out(entries)
-            ranked = [
-                ((-entry.updated_at_ms, entry.session_id or ""), entry)
-                for entry in good
-                if entry.origin is None and entry.cwd is not None
-            ]
-            ranked.sort()
-            self._ranked = (revision, ranked, more)
-        return self._ranked[1], [*bad, *self._ranked[2]]
-
-    def _sorted_out(self, entries: _Entries) -> tuple[_Entries, _BadSessions]:
-        """The sound sessions, and why the others are none."""
-        bad: _BadSessions = []
-        copies = Counter(entry.folder for entry in entries if entry.has_logs)
-        good: _Entries = []
-        for entry in entries:
-            reason = entry.reason
-            if entry.log is not None and copies[entry.folder] > 1:
-                reason = self._why_misplaced(entry.folder) or reason
-            if reason is not None:
-                where = self._root / entry.project / entry.folder / (entry.log or "")
-                bad.append(BadSession(where, reason))
-            elif entry.log is not None:
-                good.append(entry)
-        return good, bad
-
-    def _why_misplaced(self, name: str) -> str | None:
-        try:
-            self._find_by_folder(name)
-        except BridgeError as error:
-            return error.details
-        except OSError:
-            pass
-        return None
-
-    def _swept(self) -> tuple[_Entries, _BadSessions, int | None]:
-        """All entries, the unreadable project folders, and the revision of what is remembered."""
-        with self._index_lock:
-            index = self._open_index()
-            known: Known = Known() if index is None else index
-            now_ns = self._wall_ns()
-            if index is not None:
-                index.refresh()
-            try:
-                changes = sweep(self._root, known, now_ns)
-            except OSError as error:
-                raise self._root_error(error) from error
-            if index is not None:
-                index.keep(changes)
-            revision = None if index is None else known.revision
-            return [*known.entries.values()], changes.bad, revision
-
-    def _open_index(self) -> "Index | None":
-        if self._index is None and self._index_path is not None:
-            from acp_bridge.sessions.index import Index
-
-            self._index = Index(self._index_path)
-        return self._index
-
-    def _known_details(self, path: Path) -> Details | None:
-        """The details of a log, if the index has them for the file as it is now."""
-        with self._index_lock:
-            index = self._open_index()
-            details = (
-                None
-                if index is None
-                else index.details((path.parent.parent.name, path.parent.name))
-            )
-        if details is None or not details.settled:
-            return None
-        try:
-            return details if stamp_of(path.stat()) == details.stamp else None
-        except OSError:
-            return None
+        return self._catalog.details(self._finder.find(session_id))
 
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""
-        ids: list[SessionId] = []
-        for folder in self._session_folders([]):
-            try:
-                path = current_log(folder, folder.name)
-                if path is None:
-                    continue
-                header = header_of(path)
-            except (BridgeError, OSError):
-                continue
-            if session_folder(header.session_id) == folder.name:
-                ids.append(SessionId(header.session_id))
-        return ids
+        return self._finder.session_ids()
 
-    def _projects(self) -> _Paths:
-        try:
-            return folders(self._root)
-        except OSError as error:
-            raise self._root_error(error) from error
+    def list(self) -> Listing:
+        """A summary of every session, subagents included, and the logs that cannot be shown.
 
-    def _root_error(self, error: OSError) -> StoreFailedError:
-        return StoreFailedError(
-            f"The sessions in {self._root} could not be read: {disk_reason(error)}."
-        )
+        Every log has been validated, now or when the index last saw it change; a bad one never
+        fails the list.
 
-    def _session_folders(self, bad: _BadSessions) -> Iterator[Path]:
-        """Every folder that could hold a session; project folders that cannot be read go to bad."""
-        for project in self._projects():
-            try:
-                yield from folders(project)
-            except OSError as error:
-                bad.append(BadSession(project, disk_error(project.name, "read", error).details))
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        return self._catalog.list()
 
-    def _find(self, session_id: str) -> Path:
-        """The log file of this id, of the generation that can be read."""
-        name = session_folder(session_id)
-        path = None
-        if name is not None:
-            try:
-                folder = self._find_by_folder(name)
-                path = None if folder is None else current_log(folder, session_id)
-            except OSError as error:
-                raise disk_error(session_id, "read", error) from error
-        if path is None:
-            raise SessionNotFoundError(session_id)
-        return path
+    def summaries(
+        self, *, cwd: Path | None = None, after: Order | None = None, limit: int = 100
+    ) -> Page:
+        """Roots and forks in order, a page at a time: see `Catalog.summaries`.
 
-    def _find_by_folder(self, name: str) -> Path | None:
-        found: _Paths = []
-        trouble: OSError | None = None
-        for project in self._projects():
-            folder = project / name
-            try:
-                if logs_in(folder):
-                    found.append(folder)
-            except OSError as error:  # one closed folder must not hide what lies in the others
-                trouble = error
-        if trouble is not None and not found:
-            raise trouble
-        if len(found) > 1:
-            raise SessionMisplacedError(
-                f"Session {name} lies in two folders, {found[0].parent.name} and"
-                f" {found[1].parent.name}; move one of them out of the store."
-            )
-        return found[0] if found else None
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        return self._catalog.summaries(cwd=cwd, after=after, limit=limit)
+
+    def entries(self) -> Sequence[Entry]:
+        """What is known of every session folder, sound or not: headers first of all.
+
+        Raises:
+            StoreFailedError: the root or a folder in it cannot be read, so some are not known.
+        """
+        return self._catalog.entries()
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -357,7 +156,7 @@ class SessionStore:
 
         def publish(lines: bytes) -> LogFile:
             self._refuse_known(header.session_id)
-            encoding = self._root_encoding()
+            encoding = self._finder.encoding()
             return LogFile.create(
                 folder,
                 header.session_id,
@@ -393,8 +192,8 @@ class SessionStore:
             SessionMisplacedError, StoreFailedError: as for `read`; the last also if the disk takes
                 no new log, which then does not exist.
         """
-        path = self._find(source_id)
-        cut = cut_of(path, source_id, at_seq, self._known_details(path))
+        path = self._finder.find(source_id)
+        cut = cut_of(path, source_id, at_seq, self._catalog.details(path))
         source = cut.digest.header
         header = forked_header(
             source,
@@ -487,7 +286,7 @@ class SessionStore:
 
     def _load_locked(self, session_id: str, check: Callable[[Header], None]) -> tuple[Loaded, int]:
         """A sound log and its lock. A lock file that is missing is made only for a sound log."""
-        path = self._find(session_id)
+        path = self._finder.find(session_id)
         lock = None
         try:
             lock = take_lock(path.parent, session_id, create=False)
@@ -508,19 +307,12 @@ class SessionStore:
 
     def _refuse_known(self, session_id: str) -> None:
         try:
-            self._find(session_id)
+            self._finder.find(session_id)
         except SessionNotFoundError:
             return
         except (SessionMisplacedError, SessionCorruptError, SessionUnsupportedError):
             pass
         raise SessionConflictError(f"Session {session_id} exists already.")
-
-    def _root_encoding(self) -> Encoding:
-        """The encoding of the first log found: dsh refuses a root that mixes two."""
-        for folder in self._session_folders([]):
-            for _, encoding, _ in logs_in(folder):
-                return encoding
-        return "zstd"
 
 
 def _survives(header: Header) -> bool:
@@ -529,7 +321,3 @@ def _survives(header: Header) -> bool:
         return parse_header(dump_header(header)) == header
     except (SessionCorruptError, TypeError, ValueError):
         return False
-
-
-def _is_same(cwd: str | None, wanted: str) -> bool:
-    return cwd is not None and os.path.normpath(cwd) == wanted

@@ -150,6 +150,10 @@ class Known:
         """What is known of this log beyond its entry; nothing, unless a subclass knows."""
         return None
 
+    def recall(self, key: Key) -> Entry | None:  # noqa: ARG002
+        """What else may be known of a session whose looks changed; must be looked at itself."""
+        return None
+
 
 @attrs.define(slots=True)
 class Changes:
@@ -193,8 +197,6 @@ def sweep(root: Path, known: Known, now_ns: int) -> Changes:
         nowhere: frozenset[str] = frozenset()
         for key in [key for key in known.entries if key[1] not in names_in.get(key[0], nowhere)]:
             _forget(key, known, changes)
-    if changes.entries:
-        known.revision += 1
     return changes
 
 
@@ -219,6 +221,7 @@ def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tup
 def _forget(key: Key, known: Known, changes: Changes) -> None:
     if known.entries.pop(key, None) is not None:
         known.looks.pop(key[0], None)
+        known.revision += 1
         changes.entries[key] = None
 
 
@@ -228,10 +231,17 @@ def _look_at_logs(
     place = project.name
     looks = known.looks.get(place)
     if looks is None:
-        looks = known.looks[place] = _looks(place, names, known)
+        entries = known.entries
+        looks = known.looks[place] = _looks(entries.get((place, name)) for name in names)
     descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         same = _unchanged(looks, descriptor)
+        if len(same) < len(names):
+            for name in set(names).difference(same):
+                entry = known.recall((place, name))
+                if entry is not None and _unchanged(_looks([entry]), descriptor):
+                    _learn(entry, known)
+                    same.add(name)
     finally:
         os.close(descriptor)
     for name in names if len(same) < len(names) else ():
@@ -243,19 +253,23 @@ def _look_at_logs(
             changes.empty += 1
             _forget(key, known, changes)
         elif entry != known.entries.get(key):
-            known.entries[key] = entry
-            known.looks.pop(place, None)
+            _learn(entry, known)
             changes.entries[key] = (entry, details)
 
 
-def _looks(place: str, names: Iterable[str], known: Known) -> list[_Look]:
+def _learn(entry: Entry, known: Known) -> None:
+    known.entries[entry.project, entry.folder] = entry
+    known.looks.pop(entry.project, None)
+    known.revision += 1
+
+
+def _looks(entries: Iterable[Entry | None]) -> list[_Look]:
     found: list[_Look] = []
-    for name in names:
-        entry = known.entries.get((place, name))
+    for entry in entries:
         if entry is not None and entry.settled:
-            path = None if entry.log is None else f"{name}/{entry.log}"
-            folder = (entry.folder_mtime_ns, entry.folder_inode)
-            found.append((name, path, *folder, *entry.stamp))
+            path = None if entry.log is None else f"{entry.folder}/{entry.log}"
+            folder = (entry.folder, path, entry.folder_mtime_ns, entry.folder_inode)
+            found.append((*folder, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns))
     return found
 
 
@@ -334,6 +348,18 @@ def _grown_details(path: Path, old: Entry | None, known: Known, now_ns: int) -> 
         return None
     stamp, digest = found
     return _details_of(path, stamp, digest, now_ns)
+
+
+def current_details(path: Path, known: Details, now_ns: int) -> Details | None:
+    """Details of a log as it is now, from what was known of it; None: read it whole."""
+    try:
+        stamp = stamp_of(path.stat())
+    except OSError:
+        return None
+    if stamp == known.stamp:
+        return known if known.settled else None
+    found = grown(path, known.stamp, known.guard, known.digest)
+    return None if found is None else _details_of(path, *found, now_ns)
 
 
 def _details_of(path: Path, stamp: Stamp, digest: Digest, now_ns: int) -> Details:
