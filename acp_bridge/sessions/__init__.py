@@ -1,30 +1,37 @@
-"""The event store: header, events, codec (plain, zstd), validation, repair, store with lock.
+"""The event store: header, events, codec, validation, repair, fork, store with lock, query, index.
 
 Owns: the log format v4 on disk, byte for byte as dsh writes it (``dsh.md`` section 3,
 ``dsh-events.md``); the rules that tell a sound log from a corrupt or a newer one; what the model
-sees of a log; the repair of a turn that was cut off; folders, lock, durable appends, listing.
+sees of a log; the repair of a turn that was cut off; ordinary forks; folders, lock, durable
+appends, listing; questions about many sessions; the index that makes them quick.
 
-Does not know: the wire, ACP, models, tools, who asks, or what a session is for. Fork, the derived
-index, queries and the writing of compactions come later and find their place beside these modules.
+Does not know: the wire, ACP, models, tools, who asks, or what a session is for. The writing of
+compactions comes later and finds its place beside these modules.
 
 Invariants:
 
-* Only `store`, `reading` and `logfile` touch the disk, only `logfile` writes; the other modules are
-  pure. Nothing reads a clock: time comes in as ``clock``.
-* Reading and listing take no lock, write nothing and repair nothing. A log that is refused keeps
-  every byte.
+* Only `logfile` writes logs, and only `index` writes anything else, outside the store's root.
+  `store`, `finding`, `listing`, `reading`, `sweep`, `growth`, `seeking` and `forking` read; the
+  other modules are pure. Nothing reads a clock: time comes in as ``clock``, and as ``wall_ns`` the
+  one that files get their times from.
+* Reading, listing and asking take no lock, write nothing and repair nothing. A log that is refused
+  keeps every byte, and so does the source of a fork.
 * One state machine, `LogState`, judges what is read and what is about to be written; `strict` adds
   the payload checks that the format's reader leaves out.
 * A complete row is never rewritten or cut. Only an incomplete last line or frame is cut, under the
   lock, after the rows before it were found sound. (dsh also drops complete bad rows at the end of
   a plain log, silently; we report such a log as corrupt and keep it.)
 * A row is told to nobody before it is durable: `LogWriter.append` returns after ``fsync``.
-* The inner modules name the place of a damage ("seq 7: …"); `store` makes the sentence with the
-  session id and path.
+* The index is no authority. With it, without it and with a broken one every answer is the same.
+* No header but a subagent's names another session, and nothing but ``origin`` makes a subagent.
+* The inner modules name the place of a damage ("seq 7: …"); the outer ones make the sentence with
+  the session id and path.
 
 Decided here: a delivery row that names another session is legal in the inherited range only, with
 or without ``parentSession`` (the newer rule of ``sessions.md``). A known event type that nobody
-here has written down in `strict` may be read but not appended.
+here has written down in `strict` may be read but not appended. A fork is cut after the last
+completed turn and what was set since then (`digest`), and its title counts as given by the user
+(`fork`).
 """
 
 from acp_bridge.sessions.fork import Fork

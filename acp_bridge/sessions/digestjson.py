@@ -5,8 +5,8 @@ from typing import TypedDict, cast
 
 from acp_bridge.sessions.digest import Boundary, Digest, Located
 from acp_bridge.sessions.header import dump_header, parse_header
+from acp_bridge.sessions.known import Details
 from acp_bridge.sessions.reading import Stamp
-from acp_bridge.sessions.sweep import Details
 from acp_bridge.sessions.validation.resume import Bookmark
 from acp_bridge.vocabulary import JsonObject, JsonValue
 

@@ -17,10 +17,10 @@ from acp_bridge.sessions.digest import Boundary, Digest, digest_of
 from acp_bridge.sessions.events import dump_events
 from acp_bridge.sessions.fork import Shape, Span, boundary_in, leading_lines, renamed_parts
 from acp_bridge.sessions.header import Header, dump_header
+from acp_bridge.sessions.known import Details
 from acp_bridge.sessions.logfile import Copied
 from acp_bridge.sessions.paths import Encoding
 from acp_bridge.sessions.reading import Loaded, Stamp, encoding_of, load, stamp_of
-from acp_bridge.sessions.sweep import Details
 from acp_bridge.vocabulary import Event
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from acp_bridge.sessions.digestjson import details_from_json, json_from_details
 from acp_bridge.sessions.jsontext import dumps, loads
-from acp_bridge.sessions.sweep import Changes, Details, Entry, Key, Known, Project
+from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Project
 from acp_bridge.vocabulary import JsonValue
 
 _SCHEMA: Final = 1
@@ -66,6 +66,8 @@ class Index(Known):
     from `refresh` to `keep`: in between sweeps another program may do to it what it likes, and
     SQLite's shared memory under an open file does not survive everything.
     """
+
+    keeps_details = True
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -12,8 +12,9 @@ import attrs
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.finding import Finder
+from acp_bridge.sessions.known import Details, Entry, Known
 from acp_bridge.sessions.reading import paused_gc
-from acp_bridge.sessions.sweep import Details, Entry, Known, current_details, sweep
+from acp_bridge.sessions.sweep import current_details, sweep
 from acp_bridge.vocabulary import BadSession, SessionSummary
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from acp_bridge.sessions.codec import ends_of, unpacker
 from acp_bridge.sessions.digest import Digest
 from acp_bridge.sessions.events import event_from_row
 from acp_bridge.sessions.jsontext import loads
+from acp_bridge.sessions.known import Details
 from acp_bridge.sessions.reading import encoding_of, stamp_of
-from acp_bridge.sessions.sweep import Details
 from acp_bridge.vocabulary import Event
 
 

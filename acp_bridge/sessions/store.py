@@ -22,12 +22,12 @@ from acp_bridge.sessions.finding import Finder, header_of
 from acp_bridge.sessions.fork import Fork, Shape, forked_header, next_title, own_rows
 from acp_bridge.sessions.forking import Cut, cut_of, pieces_of
 from acp_bridge.sessions.header import Header, dump_header, parse_header
+from acp_bridge.sessions.known import Details, Entry
 from acp_bridge.sessions.listing import Catalog, Listing, Order, Page
 from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
 from acp_bridge.sessions.paths import project_folder, session_folder
 from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, refusal, stamp_of
 from acp_bridge.sessions.seeking import seek
-from acp_bridge.sessions.sweep import Details, Entry
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import Event, SessionId

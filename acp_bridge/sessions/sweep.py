@@ -11,162 +11,20 @@ Such knowledge is marked as not `settled`, and the next sweep reads again.
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, cast
-
-import attrs
+from typing import Final
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.digest import Digest, digest_of
 from acp_bridge.sessions.finding import current_log, folders, header_of
 from acp_bridge.sessions.growth import grown, guard_of
 from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Look, Project
 from acp_bridge.sessions.logfile import disk_error
-from acp_bridge.sessions.paths import project_folder, session_folder
 from acp_bridge.sessions.reading import Stamp, load, stamp_of
-from acp_bridge.vocabulary import BadSession, SessionId, SessionSummary
+from acp_bridge.vocabulary import BadSession
 
 UNSETTLED_NS: Final = 100_000_000
 """A tenth of a second: ten times the coarsest clock that kernels put on files."""
-
-Key = tuple[str, str]
-"""Project folder and session folder, by name."""
-
-
-class Entry(NamedTuple):
-    """What is known of one session folder; flat, because ten thousand are held and compared.
-
-    ``has_logs`` is False for a folder without any log; ``log`` names the one that counts. Then come
-    the stamps of folder and log, the header's fields (``session_id`` None: no header could be
-    read), what a list shows, and ``reason``: why the session cannot be opened, else None.
-    """
-
-    project: str
-    folder: str
-    settled: bool
-    has_logs: bool
-    log: str | None
-    folder_inode: int
-    folder_mtime_ns: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    session_id: str | None
-    created_at_ms: int
-    cwd: str | None
-    is_seeded: bool
-    depth: int
-    parent_session: str | None
-    origin: str | None
-    agent_preset: str | None
-    title: str | None
-    updated_at_ms: int
-    event_count: int
-    reason: str | None
-
-    @property
-    def stamp(self) -> Stamp:
-        """The log's stamp when it was read."""
-        return Stamp(self.inode, self.size, self.mtime_ns, self.ctime_ns)
-
-    @property
-    def header(self) -> Header | None:
-        """The log's header; None if it could not be read."""
-        if self.session_id is None:
-            return None
-        return Header(
-            session_id=self.session_id,
-            created_at_ms=self.created_at_ms,
-            cwd=self.cwd,
-            is_seeded=self.is_seeded,
-            delegation_depth=self.depth,
-            parent_session=self.parent_session,
-            origin=cast("Literal['subagent'] | None", self.origin),
-            agent_preset=self.agent_preset,
-        )
-
-    @property
-    def at_home(self) -> bool:
-        """Whether the log's header belongs into its folder."""
-        return (
-            self.session_id is not None
-            and session_folder(self.session_id) == self.folder
-            and project_folder(self.cwd) == self.project
-        )
-
-    def summary(self) -> SessionSummary:
-        """What a list shows of a sound session."""
-        assert self.session_id is not None
-        return SessionSummary(
-            session_id=SessionId(self.session_id),
-            cwd=None if self.cwd is None else Path(self.cwd),
-            title=self.title,
-            created_at_ms=self.created_at_ms,
-            updated_at_ms=self.updated_at_ms,
-            origin=cast("Literal['subagent'] | None", self.origin),
-            parent_session=self.parent_session,
-        )
-
-
-class Project(NamedTuple):
-    """A project folder's stamp and the names of the folders in it."""
-
-    settled: bool
-    inode: int
-    mtime_ns: int
-    folders: tuple[str, ...]
-
-
-_Look = tuple[str, str | None, int, int, int, int, int, int]
-"""Folder, path of the log in its project or None; then the stamps of both."""
-
-
-@attrs.frozen(slots=True)
-class Details:
-    """The digest of a sound log, good for the file of this stamp, and what proves its growth.
-
-    Not ``settled``: the file might change again without a new stamp.
-    """
-
-    settled: bool
-    stamp: Stamp
-    guard: int | None
-    digest: Digest
-
-
-@attrs.define(slots=True)
-class Known:
-    """What is known of a store: by a sweep, or by an index that remembers one."""
-
-    projects: dict[str, Project] = attrs.field(factory=dict)
-    entries: dict[Key, Entry] = attrs.field(factory=dict)
-    revision: int = 0
-    """Raised with every change of ``entries``."""
-
-    looks: dict[str, list["_Look"]] = attrs.field(factory=dict)
-    """By project folder, how its settled entries looked; made from them when it is missing."""
-
-    def details(self, key: Key) -> Details | None:  # noqa: ARG002
-        """What is known of this log beyond its entry; nothing, unless a subclass knows."""
-        return None
-
-    def recall(self, key: Key) -> Entry | None:  # noqa: ARG002
-        """What else may be known of a session whose looks changed; must be looked at itself."""
-        return None
-
-
-@attrs.define(slots=True)
-class Changes:
-    """What a sweep found to differ from what was known; applied to `Known` already.
-
-    ``bad`` are the project folders that cannot be read; ``empty`` counts the session folders that
-    were gone again when they were looked at.
-    """
-
-    projects: dict[str, Project | None] = attrs.field(factory=dict)
-    entries: dict[Key, tuple[Entry, Details | None] | None] = attrs.field(factory=dict)
-    bad: list[BadSession] = attrs.field(factory=list)
-    empty: int = 0
 
 
 def sweep(root: Path, known: Known, now_ns: int) -> Changes:
@@ -236,15 +94,15 @@ def _look_at_logs(
     descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         same = _unchanged(looks, descriptor)
-        if len(same) < len(names):
-            for name in set(names).difference(same):
-                entry = known.recall((place, name))
-                if entry is not None and _unchanged(_looks([entry]), descriptor):
-                    _learn(entry, known)
-                    same.add(name)
+        changed = [name for name in names if name not in same]
+        for name in changed:
+            entry = known.recall((place, name))
+            if entry is not None and _unchanged(_looks([entry]), descriptor):
+                _learn(entry, known)
+                same.add(name)
     finally:
         os.close(descriptor)
-    for name in names if len(same) < len(names) else ():
+    for name in changed:
         if name in same:
             continue
         key = (place, name)
@@ -263,8 +121,8 @@ def _learn(entry: Entry, known: Known) -> None:
     known.revision += 1
 
 
-def _looks(entries: Iterable[Entry | None]) -> list[_Look]:
-    found: list[_Look] = []
+def _looks(entries: Iterable[Entry | None]) -> list[Look]:
+    found: list[Look] = []
     for entry in entries:
         if entry is not None and entry.settled:
             path = None if entry.log is None else f"{entry.folder}/{entry.log}"
@@ -273,7 +131,7 @@ def _looks(entries: Iterable[Entry | None]) -> list[_Look]:
     return found
 
 
-def _unchanged(looks: Iterable[_Look], project: int) -> set[str]:
+def _unchanged(looks: Iterable[Look], project: int) -> set[str]:
     """The folders that look as they did, with their logs.
 
     Twenty thousand looks make one list, so this loop is kept to what they cost.
@@ -325,7 +183,10 @@ def examine(
             place.stamp = stamp_of(path.stat())  # what a reader refuses has no stamp of its own
             loaded = load(path, None)
             digest = digest_of(loaded.log.header, loaded.log.events, loaded.places)
-            details = _details_of(path, loaded.stamp, digest, now_ns)
+            if known.keeps_details:
+                details = _details_of(path, loaded.stamp, digest, now_ns)
+            else:
+                details = Details(False, loaded.stamp, None, digest)  # noqa: FBT003
     except BridgeError as error:
         readable = not isinstance(error, StoreFailedError)
         return place.entry(reason=error.details, header=_header(path), readable=readable), None
