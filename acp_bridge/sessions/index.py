@@ -85,18 +85,22 @@ class Index(Known):
 
     def keep(self, changes: Changes) -> None:
         """Remember what a sweep found, and let go of the file."""
+        if self._db is None:
+            self._unsaved = Changes()  # without a file they would only pile up
+            self._is_doubtful = True
+            return
         unsaved = self._unsaved
         unsaved.entries.update(changes.entries)
         unsaved.projects.update(changes.projects)
         try:
-            if self._db is not None and (unsaved.entries or unsaved.projects or self._is_doubtful):
+            if unsaved.entries or unsaved.projects or self._is_doubtful:
                 self._save(self._db, unsaved)
         except _FAULTS as error:
             self._give_up(error)
         self.close()
 
     def _save(self, db: sqlite3.Connection, unsaved: Changes) -> None:
-        with self._transaction(db):
+        with _transaction(db):
             if self._is_doubtful:
                 db.execute("DELETE FROM entries")
                 db.execute("DELETE FROM projects")
@@ -134,19 +138,22 @@ class Index(Known):
         was_open = self._db is not None
         try:
             db = self._connect()
-            row = None if db is None else db.execute(query, names).fetchone()
+            if db is None:
+                return None
+            row = db.execute(query, names).fetchone()
         except _FAULTS as error:
             self._give_up(error)
-            row = None
-        if not was_open:
-            self.close()
-        value = None if row is None else _opened(row[0], zlib.crc32(b"/".join(names), _DETAILS))
-        if value is None:
-            if self.entries.pop(key, None) is not None:  # so that the next sweep makes them again
-                self.looks.pop(key[0], None)
-                self.revision += 1
             return None
-        return details_from_json(value)
+        finally:
+            if not was_open:
+                self.close()
+        value = None if row is None else _opened(row[0], zlib.crc32(b"/".join(names), _DETAILS))
+        if value is not None:
+            return details_from_json(value)
+        if self.entries.pop(key, None) is not None:  # so that the next sweep makes them again
+            self.looks.pop(key[0], None)
+            self.revision += 1
+        return None
 
     def recall(self, key: Key) -> Entry | None:
         """What another process has found since we took over everything."""
@@ -200,7 +207,7 @@ class Index(Known):
         if _version_of(db) == _SCHEMA:
             return
         db.execute("PRAGMA journal_mode = WAL")
-        with self._transaction(db):
+        with _transaction(db):
             if _version_of(db) == _SCHEMA:  # another process was faster
                 return
             if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
@@ -209,17 +216,6 @@ class Index(Known):
                 db.execute(table)
             db.execute("INSERT INTO birth VALUES (?)", (os.urandom(8),))
             db.execute(f"PRAGMA user_version = {_SCHEMA}")
-
-    @contextlib.contextmanager
-    def _transaction(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield db
-            db.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-            raise
 
     def _take_over_failed(self) -> bool:
         """Whether it failed and trying again with a new file may help."""
@@ -263,6 +259,18 @@ class Index(Known):
             with contextlib.suppress(OSError):
                 Path(f"{self._path}{suffix}").unlink()
         return True
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
 
 
 def _version_of(db: sqlite3.Connection) -> int:
