@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from acp_bridge.errors import ConfigError
 
-MODES: Final = ("ask",)
-"""Permission modes. ``ask``: reads in the workspace run, everything else asks."""
+MODES: Final = ("ask", "accept-edits", "plan", "full")
+"""Permission modes, the most careful first that lets work be done; see README."""
 
 RUNTIMES: Final = ("embedded", "dsh")
 

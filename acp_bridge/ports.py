@@ -5,7 +5,7 @@ Outer rooms implement these and `cli` hands them in. Nothing here has behaviour.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
@@ -13,10 +13,12 @@ from acp_bridge.vocabulary import (
     Answer,
     BadSession,
     CallId,
+    Command,
     Event,
     FileDiff,
     JsonObject,
     JsonValue,
+    Mode,
     Prompt,
     RuntimeEvent,
     SessionId,
@@ -76,6 +78,40 @@ class PermissionAsk:
     always_label: str | None
 
 
+DEFAULT_EFFORT: Final = "default"
+"""The choice that stands for "as the provider likes": a select needs a current value."""
+
+OptionName: TypeAlias = Literal["mode", "model", "effort"]
+
+
+@attrs.frozen(slots=True)
+class SessionOptions:
+    """What a user may choose in a session, and what is chosen.
+
+    ``model_id`` as in `ModelInfo`; ``effort`` None: as the provider likes. ``models`` holds what
+    can be chosen now, the current model included.
+    """
+
+    mode: Mode
+    model_id: str
+    effort: str | None
+    models: Sequence["ModelInfo"]
+
+    @property
+    def efforts(self) -> Sequence[str]:
+        """The levels of reasoning that the current model takes."""
+        return next((info.efforts for info in self.models if info.model_id == self.model_id), ())
+
+
+@attrs.frozen(slots=True)
+class CommandInfo:
+    """A slash command: its name without the slash, and what to type after it (None: nothing)."""
+
+    name: str
+    description: str
+    hint: str | None = None
+
+
 class PendingTurn(Protocol):
     """An admitted prompt: its place in the inbox and, later, its end."""
 
@@ -108,8 +144,23 @@ class LiveSession(Protocol):
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
 
-    def admit(self, prompt: Prompt) -> PendingTurn:
-        """Take a prompt, synchronously, first in first out."""
+    def admit(self, prompt: Prompt | Command) -> PendingTurn:
+        """Take a prompt or a command, synchronously, first in first out."""
+
+    @property
+    def commands(self) -> Sequence[CommandInfo]:
+        """The slash commands that `admit` takes."""
+
+    def options(self) -> SessionOptions:
+        """What can be chosen, and what is chosen; keys are looked up anew."""
+
+    async def choose(self, option: OptionName, value: str) -> None:
+        """Choose a value. Holds from the next request on, and after a restart.
+
+        Raises:
+            InvalidParamsError: the value cannot be chosen; nothing changed.
+            StoreFailedError: the disk refused; nothing changed.
+        """
 
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names (``sha256:<hex>``), or None if lost."""
@@ -155,6 +206,14 @@ class Runtime(Protocol):
             SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
             SessionMisplacedError, SessionConflictError: as `sessions` decides.
             InvalidParamsError: ``cwd`` is not the session's own.
+        """
+
+    async def delete_session(self, session_id: SessionId) -> None:
+        """Close and remove a session and its subagents' sessions; an unknown id is fine.
+
+        Raises:
+            SessionConflictError: another program has it open.
+            StoreFailedError: the disk refused.
         """
 
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:

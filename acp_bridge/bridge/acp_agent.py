@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import anyio.lowlevel
 import attrs
@@ -22,6 +22,10 @@ from acp_bridge.acp.types import (
     CancelNotification,
     CloseSessionRequest,
     CloseSessionResponse,
+    ConfigOptionUpdate,
+    CurrentModeUpdate,
+    DeleteSessionRequest,
+    DeleteSessionResponse,
     ListSessionsRequest,
     ListSessionsResponse,
     LoadSessionRequest,
@@ -30,13 +34,28 @@ from acp_bridge.acp.types import (
     NewSessionResponse,
     PromptRequest,
     PromptResponse,
+    ResumeSessionRequest,
+    ResumeSessionResponse,
+    SessionConfigOption,
     SessionInfo,
+    SessionModeState,
     SessionUpdate,
+    SetSelectConfigOptionRequest,
+    SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse,
+    SetSessionModeRequest,
+    SetSessionModeResponse,
 )
-from acp_bridge.bridge.clients import view_for
+from acp_bridge.bridge.clients import View, view_for
+from acp_bridge.bridge.config_options import (
+    OPTIONS,
+    commands_update,
+    config_from_options,
+    modes_from_options,
+)
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.projector import Projector
-from acp_bridge.bridge.prompts import prompt_from_acp
+from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
 from acp_bridge.errors import (
     AuthRequiredError,
     InvalidParamsError,
@@ -44,8 +63,16 @@ from acp_bridge.errors import (
     RuntimeFailedError,
     SessionNotFoundError,
 )
-from acp_bridge.ports import LiveSession, PendingTurn, Runtime
-from acp_bridge.vocabulary import Event, JsonObject, JsonValue, RuntimeEvent, SessionId, TurnEnd
+from acp_bridge.ports import LiveSession, OptionName, PendingTurn, Runtime
+from acp_bridge.vocabulary import (
+    Event,
+    JsonObject,
+    JsonValue,
+    OptionsChanged,
+    RuntimeEvent,
+    SessionId,
+    TurnEnd,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +86,14 @@ _STOP_REASONS: dict[str, StopReason] = {
     "aborted": "cancelled",
 }
 
+
+class Choices(TypedDict, total=False):
+    """Fields that the answers to new, load and resume share."""
+
+    modes: SessionModeState
+    config_options: list[SessionConfigOption]
+
+
 EVENTS_PER_YIELD = 100
 """Events replayed between two looks at the event loop: a long log must not delay other sessions."""
 
@@ -70,13 +105,15 @@ class OpenSession:
     """A session that this connection has open, and what it shows the client.
 
     While a replay is shown, ``client.showing`` is locked and what happens meanwhile waits in
-    ``held``: else a busy session's updates would come in the middle of its past.
+    ``held``: else a busy session's updates would come in the middle of its past. While a request
+    of the client sets an option (``being_set``), its answer says what changed.
     """
 
     live: LiveSession
     client: AcpClient
     projector: Projector
     held: list[SessionUpdate] | None = None
+    being_set: int = 0
 
 
 class AcpAgent:
@@ -128,21 +165,69 @@ class AcpAgent:
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.new_session(cwd, client)
-        self._open(live, client)
-        return Followed(NewSessionResponse(session_id=live.session_id), self._opened)
+        session = self._open(live, client)
+        response = NewSessionResponse(session_id=live.session_id, **self._choices(live))
 
-    async def load_session(self, params: LoadSessionRequest) -> LoadSessionResponse:
+        def then() -> None:
+            self._tell_commands(session)
+            self._opened()
+
+        return Followed(response, then)
+
+    async def load_session(self, params: LoadSessionRequest) -> Followed[LoadSessionResponse]:
         """Open a stored session and show all of it, then answer."""
-        _note_servers(params.mcp_servers)
-        cwd = _checked_cwd(params.cwd)
-        client = AcpClient(self._calls, self._traits)
-        live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
-        known = self._sessions.get(live.session_id)
-        if known is None or known.live is not live:
-            known = self._open(live, client)
-        async with known.client.showing:
-            await self._replay(known)
-        return LoadSessionResponse()
+        session = await self._reopen(params)
+        async with session.client.showing:
+            await self._replay(session)
+        response = LoadSessionResponse(**self._choices(session.live))
+        return Followed(response, lambda: self._tell_commands(session))
+
+    async def resume_session(self, params: ResumeSessionRequest) -> Followed[ResumeSessionResponse]:
+        """Open a stored session and show nothing of its past."""
+        session = await self._reopen(params)
+        response = ResumeSessionResponse(**self._choices(session.live))
+        return Followed(response, lambda: self._tell_commands(session))
+
+    async def set_mode(self, params: SetSessionModeRequest) -> Followed[SetSessionModeResponse]:
+        """Choose a permission mode."""
+        session = self._session(params.session_id)
+        await self._choose(session, "mode", params.mode_id, field="modeId")
+
+        def then() -> None:
+            if self._view.config_options:
+                config = config_from_options(session.live.options())
+                self._show(session, ConfigOptionUpdate(config_options=config))
+
+        return Followed(SetSessionModeResponse(), then)
+
+    async def set_config_option(
+        self, params: SetSessionConfigOptionRequest
+    ) -> Followed[SetSessionConfigOptionResponse]:
+        """Choose a value of an option; answers with the full list."""
+        if not isinstance(params, SetSelectConfigOptionRequest):
+            raise InvalidParamsError("There is no such option of this type.", field="configId")
+        session = self._session(params.session_id)
+        option = OPTIONS.get(params.config_id)
+        if option is None:
+            raise InvalidParamsError(
+                f"There is no option {params.config_id!r:.100}: use {', '.join(OPTIONS)}.",
+                field="configId",
+            )
+        await self._choose(session, option, params.value, field="value")
+        options = session.live.options()
+
+        def then() -> None:
+            if option == "mode":
+                self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
+
+        response = SetSessionConfigOptionResponse(config_options=config_from_options(options))
+        return Followed(response, then)
+
+    async def delete_session(self, params: DeleteSessionRequest) -> DeleteSessionResponse:
+        """Remove a session from the store; an unknown one is fine."""
+        self._sessions.pop(params.session_id, None)
+        await self._runtime.delete_session(SessionId(params.session_id))
+        return DeleteSessionResponse()
 
     async def list_sessions(self, params: ListSessionsRequest) -> ListSessionsResponse:
         """One page of sessions, newest first."""
@@ -166,7 +251,9 @@ class AcpAgent:
     def prompt(self, params: PromptRequest) -> Coroutine[None, None, PromptResponse]:
         """Take the prompt at once, in arrival order, so that a cancel right behind finds it."""
         session = self._session(params.session_id)
-        turn = session.live.admit(prompt_from_acp(params.prompt))
+        commands = [info.name for info in session.live.commands]
+        typed = command_from_acp(params.prompt, commands)
+        turn = session.live.admit(typed or prompt_from_acp(params.prompt))
         return self._answer_prompt(session, turn)
 
     def cancel(self, params: CancelNotification) -> None:
@@ -203,23 +290,70 @@ class AcpAgent:
             raise SessionNotFoundError(session_id)
         return session
 
+    async def _reopen(self, params: LoadSessionRequest | ResumeSessionRequest) -> OpenSession:
+        _note_servers(params.mcp_servers)
+        cwd = _checked_cwd(params.cwd)
+        client = AcpClient(self._calls, self._traits)
+        live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
+        known = self._sessions.get(live.session_id)
+        if known is None or known.live is not live:
+            known = self._open(live, client)
+        return known
+
+    @property
+    def _view(self) -> View:
+        return view_for(self._traits)
+
+    def _choices(self, live: LiveSession) -> Choices:
+        """The part of a session's answer that says what can be chosen."""
+        options = live.options()
+        choices = Choices(modes=modes_from_options(options))
+        if self._view.config_options:
+            choices["config_options"] = config_from_options(options)
+        return choices
+
+    async def _choose(
+        self, session: OpenSession, option: OptionName, value: str, *, field: str
+    ) -> None:
+        session.being_set += 1
+        try:
+            await session.live.choose(option, value)
+        except InvalidParamsError as refusal:
+            raise InvalidParamsError(refusal.details, field=field) from refusal
+        finally:
+            session.being_set -= 1
+
+    def _tell_commands(self, session: OpenSession) -> None:
+        self._show(session, commands_update(session.live.commands))
+
+    def _tell_options(self, session: OpenSession) -> None:
+        """A command changed something: both forms, so that every client's controls follow."""
+        options = session.live.options()
+        if self._view.config_options:
+            config = config_from_options(options)
+            self._show(session, ConfigOptionUpdate(config_options=config))
+        self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
+
+    def _show(self, session: OpenSession, update: SessionUpdate) -> None:
+        if session.held is None:
+            self._calls.session_update(session.live.session_id, update)
+        else:
+            session.held.append(update)
+
     def _open(self, live: LiveSession, client: AcpClient) -> OpenSession:
-        projector = Projector(cwd=live.cwd, view=view_for(self._traits))
+        projector = Projector(cwd=live.cwd, view=self._view)
         # The stored part is folded silently: ids, titles and the context's size follow from it.
         for event in live.events:
             projector.project(event)
         client.session_id = live.session_id
         client.shown_call = projector.shown_call
         session = self._sessions[live.session_id] = OpenSession(live, client, projector)
-        session_id = live.session_id
-        update = self._calls.session_update
 
         def consume(event: RuntimeEvent) -> None:
             for shown in projector.project(event):
-                if session.held is None:
-                    update(session_id, shown)
-                else:
-                    session.held.append(shown)
+                self._show(session, shown)
+            if isinstance(event, OptionsChanged) and not session.being_set:
+                self._tell_options(session)
 
         live.attach(consume)
         return session
@@ -232,7 +366,7 @@ class AcpAgent:
         try:
             images = await _images(live, events)
             projector = Projector(
-                cwd=live.cwd, view=view_for(self._traits), replay=True, find_attachment=images.get
+                cwd=live.cwd, view=self._view, replay=True, find_attachment=images.get
             )
             for number, event in enumerate(events):
                 for shown in projector.project(event):

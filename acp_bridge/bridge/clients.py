@@ -10,12 +10,18 @@ class View:
     """How updates are shaped for one client.
 
     ``display_terminals``: commands that run here are shown as terminals through ``_meta``
-    (clients: section 2.4), with live output.
+    (clients: section 2.4), with live output. ``config_options``: choices are sent as config
+    options besides modes; JetBrains 2026.1 breaks on them (clients: section 3).
     """
 
     display_terminals: bool = False
+    config_options: bool = True
 
 
 def view_for(traits: ClientTraits) -> View:
     """The view of a client that said this of itself."""
-    return View(display_terminals=traits.terminal_output_meta)
+    breaks_on_options = traits.name.startswith("JetBrains") and traits.version.startswith("2026.1")
+    return View(
+        display_terminals=traits.terminal_output_meta,
+        config_options=not breaks_on_options,
+    )

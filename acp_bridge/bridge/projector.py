@@ -156,6 +156,26 @@ class Projector:
         yield from self._texts(event, data)
         self._attempt += 1
 
+    def _command(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``command/run``: what the user typed, in a replay."""
+        if self._replay:
+            typed = " ".join(str(data[key]) for key in ("name", "args") if key in data)
+            content = TextContent(text=f"/{typed}")
+            message_id = f"command.{data.get('commandId')}"
+            yield UserMessageChunk(content=content, message_id=message_id)
+
+    def _command_done(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``command/done``: its answer."""
+        text = data.get("text")
+        if isinstance(text, str) and text:
+            message_id = f"command.{data.get('commandId')}.done"
+            yield AgentMessageChunk(content=TextContent(text=f"{text}\n"), message_id=message_id)
+
+    def _notice(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """A sentence of the harness to the user."""
+        content = TextContent(text=f"{data.get('text')}\n")
+        yield AgentThoughtChunk(content=content, message_id=f"notice.{event.seq}")
+
     def _retry(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         """``llm/retry``: a sign of life while a failed call waits for its next try."""
         failure = data.get("failure")
@@ -395,6 +415,9 @@ class Projector:
         "assistant/message": _answer,
         "assistant/attempt": _failed_attempt,
         "llm/retry": _retry,
+        "command/run": _command,
+        "command/done": _command_done,
+        "plugin:acp-bridge/notice": _notice,
         "approval/asked": _asked,
         "approval/decided": _decided,
         "tool/call": _called,

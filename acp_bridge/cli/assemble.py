@@ -5,7 +5,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import anyio
 
@@ -17,8 +16,9 @@ from acp_bridge.acp.hello import ClientTraits
 from acp_bridge.bridge.acp_agent import AcpAgent
 from acp_bridge.config import Settings
 from acp_bridge.errors import ConfigError, RemoteProtocolError
-from acp_bridge.models.choose import model_from_name
-from acp_bridge.ports import Model, Tool
+from acp_bridge.harness.modes import MODES
+from acp_bridge.models.choose import ConfiguredCatalog
+from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
@@ -65,7 +65,8 @@ async def serve(
     async with (
         EmbeddedRuntime(
             home=settings.home,
-            choose_model=lambda: _model(settings.model, settings.record_model_requests),
+            catalog=_catalog(settings),
+            mode=MODES[settings.mode].mode,
             tools=_tools,
             outside=outside,
         ) as runtime,
@@ -106,10 +107,10 @@ def _tools() -> tuple[Tool, ...]:
     return builtin_tools()
 
 
-def _model(name: str | None, record: Path | None) -> Model:
-    model = model_from_name(name)
-    if record is None:
-        return model
-    from acp_bridge.models.recording import RecordingModel
+def _catalog(settings: Settings) -> ModelCatalog:
+    catalog = ConfiguredCatalog(settings.model)
+    if settings.record_model_requests is None:
+        return catalog
+    from acp_bridge.models.recording import RecordingCatalog
 
-    return RecordingModel(model, record)
+    return RecordingCatalog(catalog, settings.record_model_requests)

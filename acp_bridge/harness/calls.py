@@ -12,7 +12,7 @@ import anyio
 import attrs
 
 from acp_bridge.errors import BridgeError
-from acp_bridge.harness.approvals import Question, question_for
+from acp_bridge.harness.approvals import Question, Refusal, verdict_on
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.memory import GRANT_ROW
 from acp_bridge.harness.tools.arguments import (
@@ -142,8 +142,7 @@ class CallRunner:
         """Ask, log the decision, and answer the call when it is refused."""
         assert call.ask_id is not None
         async with self._desk.asking:
-            question = self._question(call)  # an "always" given meanwhile covers it
-            answer = Answer.ALLOW_ONCE if question is None else await self._ask(call, question)
+            answer, question = await self._decide(call)
             rows = [self._decided_row(call.ask_id, answer)]
             if answer is Answer.ALLOW_ALWAYS and question is not None and question.grant:
                 rows.append(Draft(GRANT_ROW, {"grant": question.grant}, ignorable=True))
@@ -153,14 +152,18 @@ class CallRunner:
             call.ask_id = None
         if answer in {Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS}:
             return True
-        refusal = ToolResult(
-            _REFUSALS[answer],
-            is_error=True,
-            error_name="ToolRejectedError",
-            error_code="REJECTED",
-        )
-        await self._answer(call, refusal)
+        await self._answer(call, _refused(_REFUSALS[answer]))
         return False
+
+    async def _decide(self, call: Planned) -> tuple[Answer, Question | None]:
+        """The decision, and the question if one was put: mode and grants may have changed."""
+        match self._verdict(call):
+            case None:
+                return Answer.ALLOW_ONCE, None
+            case Refusal():
+                return Answer.UNAVAILABLE, None
+            case question:
+                return await self._ask(call, question), question
 
     async def _ask(self, call: Planned, question: Question) -> Answer:
         assert call.tool is not None
@@ -221,15 +224,20 @@ class CallRunner:
         else:
             planned.fault = check_arguments(tool.parameters, arguments)
         if planned.fault is None:
-            planned.question = self._question(planned)
-            planned.ask_id = self._desk.world.new_id() if planned.question else None
+            match self._verdict(planned):
+                case Question() as question:
+                    planned.question = question
+                    planned.ask_id = self._desk.world.new_id()
+                case Refusal(text=text):
+                    planned.fault = _refused(text)
         return planned
 
-    def _question(self, call: Planned) -> Question | None:
+    def _verdict(self, call: Planned) -> Question | Refusal | None:
         assert call.tool is not None
         access = call.tool.access(call.arguments, self._desk.cwd)
-        return question_for(
+        return verdict_on(
             access,
+            mode=self._desk.choices.mode,
             workspace=self._desk.cwd.resolve(),
             spill_dir=self._desk.world.spill_dir.resolve(),
             grants=self._desk.memory.grants,
@@ -281,3 +289,7 @@ class CallRunner:
             data["meta"] = result.meta
         sources = None if call.seq is None else (call.seq,)
         return Draft("tool/result", data, surface_op="append", source_event_seqs=sources)
+
+
+def _refused(text: str) -> ToolResult:
+    return ToolResult(text, is_error=True, error_name="ToolRejectedError", error_code="REJECTED")

@@ -10,8 +10,8 @@ import attrs
 
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.memory import SessionMemory
-from acp_bridge.ports import Client, Model, Tool, ToolFiles
-from acp_bridge.vocabulary import SessionId
+from acp_bridge.ports import Client, Model, ModelCatalog, Tool, ToolFiles
+from acp_bridge.vocabulary import Mode, SessionId
 
 
 @attrs.frozen(slots=True)
@@ -54,17 +54,32 @@ class ToolBox(Mapping[str, Tool]):
 
 
 @attrs.define(slots=True)
+class Choices:
+    """What the user chose: in force from the next request on.
+
+    ``model_id`` is the catalog's name of ``model``; ``effort`` None: as the provider likes.
+    """
+
+    mode: Mode
+    model_id: str
+    model: Model
+    effort: str | None = None
+
+
+@attrs.define(slots=True)
 class Desk:
     """One session's parts. ``asking`` lets one permission request be open at a time.
 
     ``abort`` is why a cancel came: the user's, or the end of the process (``disposed``).
+    ``notice`` is a sentence that the next turn begins with, such as a model that is gone.
     """
 
     session_id: SessionId
     cwd: Path
     committer: Committer
     memory: SessionMemory
-    model: Model
+    choices: Choices
+    catalog: ModelCatalog
     tools: Mapping[str, Tool]
     client: Client
     files: ToolFiles
@@ -72,3 +87,9 @@ class Desk:
     place: str
     asking: anyio.Lock = attrs.field(factory=anyio.Lock)
     abort: Literal["user", "disposed"] = "user"
+    notice: str | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model that the next request goes to."""
+        return self.choices.model

@@ -15,18 +15,19 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import InvalidParamsError, SessionConflictError
+from acp_bridge.harness.choosing import first_choices, stored_choices
 from acp_bridge.harness.committer import Committer
-from acp_bridge.harness.desk import Desk, ToolBox, World
+from acp_bridge.harness.desk import Choices, Desk, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
-from acp_bridge.ports import Client, Model, SessionPage, Tool
+from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.vocabulary import SessionId, SessionSummary
+from acp_bridge.vocabulary import Mode, SessionId, SessionSummary
 
 PAGE_SIZE = 100
 """Sessions on one page of a list: several clients read only the first one."""
@@ -54,12 +55,14 @@ class EmbeddedRuntime:
         self,
         *,
         home: Path,
-        choose_model: Callable[[], Model],
+        catalog: ModelCatalog,
+        mode: Mode,
         tools: Callable[[], Iterable[Tool]],
         outside: Outside,
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock)
-        self._choose_model = choose_model
+        self._catalog = catalog
+        self._mode = mode
         self._tools = ToolBox(tools)
         self._outside = outside
         attachments = AttachmentStore(home / "attachments")
@@ -98,18 +101,18 @@ class EmbeddedRuntime:
 
     def check_model(self) -> None:
         """Look again whether there is a model to talk to."""
-        self._choose_model()
+        self._catalog.open(None)
 
     async def new_session(self, cwd: Path, client: Client) -> HarnessSession:
         """A session with an empty log; nothing is stored before its first prompt."""
-        model = self._choose_model()
+        choices = first_choices(self._catalog, self._mode)
         session_id = SessionId(self._outside.new_id())
         header = Header(
             session_id=session_id,
             created_at_ms=self._outside.clock(),
             cwd=str(cwd),
         )
-        return self._start(self._store.create(header), model, client)
+        return self._start(self._store.create(header), choices, client)
 
     async def open_session(
         self, session_id: SessionId, cwd: Path, client: Client
@@ -156,6 +159,13 @@ class EmbeddedRuntime:
         token = _token_from_order(_order(page[-1])) if rest else None
         return SessionPage(page, listing.bad, token)
 
+    async def delete_session(self, session_id: SessionId) -> None:
+        """Close and remove a session and its subagents' sessions; an unknown id is fine."""
+        live = self._open.get(session_id)
+        if live is not None:
+            await live.close()
+        await anyio.to_thread.run_sync(self._store.delete, session_id)
+
     async def close(self) -> None:
         """Close every session."""
         async with anyio.create_task_group() as group:
@@ -165,19 +175,32 @@ class EmbeddedRuntime:
     async def _open_stored(
         self, session_id: SessionId, cwd: Path, client: Client
     ) -> HarnessSession:
-        model = self._choose_model()
+        # Without any model nothing can be continued: say so before anything is opened.
+        self._catalog.open(None)
 
         def check(header: Header) -> None:
             _check_header(header, cwd)
 
         # A cancel must not lose the writer, which holds the lock: the thread's result is awaited.
         writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
-        return self._start(writer, model, client)
-
-    def _start(self, writer: LogWriter, model: Model, client: Client) -> HarnessSession:
-        assert self._group is not None, "use the runtime as a context manager"
         memory = SessionMemory(writer.events)
-        place = memory.place if model.provider == SCRIPTED else None
+        choices, notice = stored_choices(self._catalog, memory, self._mode)
+        session = self._start(writer, choices, client, memory=memory)
+        if notice is not None:
+            session.note(notice)
+        return session
+
+    def _start(
+        self,
+        writer: LogWriter,
+        choices: Choices,
+        client: Client,
+        *,
+        memory: SessionMemory | None = None,
+    ) -> HarnessSession:
+        assert self._group is not None, "use the runtime as a context manager"
+        memory = memory or SessionMemory()
+        place = memory.place if choices.model.provider == SCRIPTED else None
         if place is None:
             self._places += 1
             place = str(self._places)
@@ -190,7 +213,8 @@ class EmbeddedRuntime:
             cwd=Path(header.cwd),
             committer=Committer(writer),
             memory=memory,
-            model=model,
+            choices=choices,
+            catalog=self._catalog,
             tools=self._tools,
             client=client,
             files=SessionFiles(client),

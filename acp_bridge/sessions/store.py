@@ -5,6 +5,7 @@ misplaced, conflict; and none of them changes a byte.
 """
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -105,9 +106,38 @@ class SessionStore:
                 bad.append(BadSession(where, disk_error(folder.name, "read", error).details))
         return Listing(sessions, bad)
 
+    def delete(self, session_id: str) -> None:
+        """Remove a session, and the subagents' sessions below it; an unknown id is fine.
+
+        Raises:
+            SessionConflictError: it is open for writing.
+            StoreFailedError: the disk refused.
+        """
+        try:
+            path = self._find(session_id)
+        except SessionNotFoundError:
+            return
+        for header in self._headers():
+            if header.origin == "subagent" and header.parent_session == session_id:
+                self.delete(header.session_id)
+        try:
+            lock = take_lock(path.parent, session_id, create=True)
+        except OSError as error:
+            raise disk_error(session_id, "deleted", error) from error
+        try:
+            path.unlink()  # from here on it is gone; what follows tidies up
+            shutil.rmtree(path.parent)
+        except OSError as error:
+            raise disk_error(session_id, "deleted", error) from error
+        finally:
+            if lock is not None:
+                os.close(lock)
+
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""
-        ids: list[SessionId] = []
+        return [SessionId(header.session_id) for header in self._headers()]
+
+    def _headers(self) -> Iterator[Header]:
         for folder in self._session_folders([]):
             try:
                 path = _current_log(folder, folder.name)
@@ -119,8 +149,7 @@ class SessionStore:
             except (BridgeError, OSError):
                 continue
             if session_folder(header.session_id) == folder.name:
-                ids.append(SessionId(header.session_id))
-        return ids
+                yield header
 
     def _projects(self) -> _Paths:
         try:
