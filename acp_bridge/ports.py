@@ -32,7 +32,24 @@ Consumer: TypeAlias = Callable[[RuntimeEvent], None]
 """Whoever wants a session's events. Called synchronously, in order; must not block or raise."""
 
 
-class Client(Protocol):
+class CommandRunner(Protocol):
+    """Who runs commands instead of this process."""
+
+    @property
+    def runs_commands(self) -> bool:
+        """Whether `run_command` may be called."""
+
+    async def run_command(self, command: "ClientCommand") -> "CommandEnd":
+        """Run a command in a terminal of the client, which has got it back afterwards.
+
+        Bounded by the command's time and some seconds; cancelled, by about half a second.
+
+        Raises:
+            OSError: the client could not start it.
+        """
+
+
+class Client(CommandRunner, Protocol):
     """The asking side of whoever drives a session: permission, files, and what it can show."""
 
     @property
@@ -63,6 +80,41 @@ class Client(Protocol):
 
     async def flow(self) -> None:
         """Wait while the client reads slower than we write (back-pressure), else return."""
+
+
+@attrs.frozen(slots=True)
+class ClientCommand:
+    """A command line for a terminal of the client: ``shell -c line`` in ``cwd``.
+
+    ``shell`` is a program's name, to be found by the client. ``output_bytes_max`` is how much of
+    the output the client should keep. ``started`` is told the terminal's id as soon as it is
+    there; ``said`` gets the output so far if the command is cancelled.
+    """
+
+    shell: str
+    line: str
+    cwd: Path
+    timeout_s: float
+    output_bytes_max: int
+    started: Callable[[str], None]
+    said: Callable[[str], None]
+
+
+@attrs.frozen(slots=True)
+class CommandEnd:
+    """How a command in a terminal of the client ended.
+
+    ``is_cut``: the client kept only a part of the output. ``exit_code`` and ``signal`` (a name)
+    are both None where the client does not say. ``fault`` is what the client failed to do after
+    the start, as a part of a sentence; what is known all the same is there.
+    """
+
+    output: str = ""
+    is_cut: bool = False
+    exit_code: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    fault: str | None = None
 
 
 @attrs.frozen(slots=True)
@@ -212,6 +264,7 @@ class Runtime(Protocol):
         """Close and remove a session and its subagents' sessions; an unknown id is fine.
 
         Raises:
+            InvalidParamsError: it is a subagent's session.
             SessionConflictError: another program has it open.
             StoreFailedError: the disk refused.
         """
@@ -413,13 +466,19 @@ class ToolFiles(Protocol):
 
 @attrs.frozen(slots=True)
 class ToolContext:
-    """The world of one call: working folder, files, live output, where big output is kept."""
+    """The world of one call: working folder, files, live output, where big output is kept.
+
+    ``runner`` is who runs commands instead of this process; None: they run here. ``in_terminal``
+    is told the id of the client's terminal that a command runs in.
+    """
 
     cwd: Path
     files: ToolFiles
     emit: Callable[[str], None]
     spill_dir: Path
     env: Mapping[str, str]
+    runner: CommandRunner | None = None
+    in_terminal: Callable[[str], None] = lambda _terminal_id: None
 
 
 class Tool(Protocol):

@@ -100,11 +100,21 @@ class ToolOutput:
 
 
 @attrs.frozen(slots=True)
+class ToolTerminal:
+    """A command runs in this terminal of the client, until its result; never in the log."""
+
+    call_id: CallId
+    terminal_id: str
+
+
+@attrs.frozen(slots=True)
 class OptionsChanged:
     """Mode, model or effort are others now; never in the log, which has rows of their own."""
 
 
-RuntimeEvent: TypeAlias = Event | StreamDelta | ToolPreview | ToolOutput | OptionsChanged
+RuntimeEvent: TypeAlias = (
+    Event | StreamDelta | ToolPreview | ToolOutput | ToolTerminal | OptionsChanged
+)
 """What a live session tells its consumers, in order. Only `Event` is durable."""
 
 

@@ -121,7 +121,8 @@ class AcpAgent:
 
     ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
     tells whether the connection has ended; ``opened`` is called when a session has been opened
-    and the client's user begins to type.
+    and the client's user begins to type. ``runs_here``: commands run in this process, not in
+    terminals of the client.
     """
 
     def __init__(
@@ -133,8 +134,10 @@ class AcpAgent:
         traits: ClientTraits,
         is_gone: Callable[[], bool],
         opened: Callable[[], None] = lambda: None,
+        runs_here: bool = True,
     ) -> None:
         self._opened = opened
+        self._runs_here = runs_here
         self._is_gone = is_gone
         self._runtime = runtime
         self._calls = calls
@@ -302,7 +305,7 @@ class AcpAgent:
 
     @property
     def _view(self) -> View:
-        return view_for(self._traits)
+        return view_for(self._traits, runs_here=self._runs_here)
 
     def _choices(self, live: LiveSession) -> Choices:
         """The part of a session's answer that says what can be chosen."""

@@ -54,6 +54,7 @@ async def serve(
         chance=random.random,
         env=os.environ,
     )
+    runs_here = settings.execution == "local"
     face: AgentFace | None = None
     refused: RemoteProtocolError | None = None
 
@@ -69,6 +70,7 @@ async def serve(
             mode=MODES[settings.mode].mode,
             tools=_tools,
             outside=outside,
+            runs_here=runs_here,
         ) as runtime,
         anyio.create_task_group() as tasks,
     ):
@@ -84,6 +86,7 @@ async def serve(
             traits=traits or ClientTraits(),
             is_gone=lambda: endpoint.gone is not None,
             opened=opened,
+            runs_here=runs_here,
         )
         face = AgentFace(agent)
         started(endpoint)

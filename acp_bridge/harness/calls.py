@@ -30,6 +30,7 @@ from acp_bridge.vocabulary import (
     JsonValue,
     ToolOutput,
     ToolPreview,
+    ToolTerminal,
 )
 
 logger = logging.getLogger(__name__)
@@ -248,8 +249,19 @@ class CallRunner:
             call.output.append(text)
             self._desk.committer.emit(ToolOutput(call.call_id, text))
 
+        def in_terminal(terminal_id: str) -> None:
+            self._desk.committer.emit(ToolTerminal(call.call_id, terminal_id))
+
         world = self._desk.world
-        return ToolContext(self._desk.cwd, self._desk.files, emit, world.spill_dir, world.env)
+        return ToolContext(
+            cwd=self._desk.cwd,
+            files=self._desk.files,
+            emit=emit,
+            spill_dir=world.spill_dir,
+            env=world.env,
+            runner=None if world.runs_here else self._desk.client,
+            in_terminal=in_terminal,
+        )
 
     def _ask_row(self, call: Planned) -> Draft:
         assert call.question is not None

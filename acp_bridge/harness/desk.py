@@ -21,7 +21,7 @@ class World:
     ``clock`` gives milliseconds since the epoch, ``new_id`` a fresh id, ``chance`` a float in
     [0, 1). ``spill_dir`` takes tool output too large for a log; ``env`` is what commands see.
     ``keep_attachment`` and ``find_attachment`` store and fetch image bytes by ``sha256:<hex>``;
-    both block.
+    both block. ``runs_here``: commands run in this process, not with whoever drives the session.
     """
 
     clock: Callable[[], int]
@@ -31,6 +31,7 @@ class World:
     find_attachment: Callable[[str], bytes | None]
     spill_dir: Path
     env: Mapping[str, str]
+    runs_here: bool = True
 
 
 class ToolBox(Mapping[str, Tool]):

@@ -59,6 +59,7 @@ class EmbeddedRuntime:
         mode: Mode,
         tools: Callable[[], Iterable[Tool]],
         outside: Outside,
+        runs_here: bool = True,
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock)
         self._catalog = catalog
@@ -74,6 +75,7 @@ class EmbeddedRuntime:
             find_attachment=attachments.find,
             spill_dir=home / "spill",
             env=outside.env,
+            runs_here=runs_here,
         )
         self._open: dict[SessionId, HarnessSession] = {}
         self._opening: dict[SessionId, anyio.Event] = {}
