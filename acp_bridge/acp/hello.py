@@ -37,7 +37,8 @@ class ClientTraits(NamedTuple):
     ``reads_text``, ``writes_text`` and ``terminal`` allow ``fs/*`` and ``terminal/*`` requests;
     ``terminal_output_meta`` display terminals through ``_meta``; ``boolean_options`` config
     options of type boolean; ``subagents``, ``plan``, ``notices`` and ``compaction`` the updates of
-    those names; ``auth_terminal`` auth methods of type terminal.
+    those names; ``auth_terminal`` auth methods of type terminal. ``platform`` is what an editor's
+    family calls itself under ``_meta``.
     """
 
     name: str = ""
@@ -52,6 +53,7 @@ class ClientTraits(NamedTuple):
     notices: bool = False
     compaction: bool = False
     auth_terminal: bool = False
+    platform: str = ""
 
 
 def answer_initialize(
@@ -100,6 +102,7 @@ def client_traits(params: JsonValue) -> ClientTraits:
         # Zed announced it through _meta before it had a place of its own.
         auth_terminal=_object(offered, "auth").get("terminal") is True
         or meta.get("terminal-auth") is True,
+        platform=_text(_object(info, "_meta"), "platform"),
     )
 
 

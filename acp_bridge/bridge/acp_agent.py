@@ -14,6 +14,7 @@ import anyio.lowlevel
 import attrs
 
 from acp_bridge.acp.agent_side import Followed
+from acp_bridge.acp.base import Unknown
 from acp_bridge.acp.client_side import ClientCalls
 from acp_bridge.acp.hello import CONFIGURED_MODEL, ClientTraits, answer_initialize, client_traits
 from acp_bridge.acp.types import (
@@ -105,8 +106,9 @@ class OpenSession:
     """A session that this connection has open, and what it shows the client.
 
     While a replay is shown, ``client.showing`` is locked and what happens meanwhile waits in
-    ``held``: else a busy session's updates would come in the middle of its past. While a request
-    of the client sets an option (``being_set``), its answer says what changed.
+    ``held``: else a busy session's updates would come in the middle of its past. ``told_mode`` and
+    ``told_config`` are what the client last heard of the two forms of the options; while requests
+    of the client set some (``being_set``), their answers come before any update.
     """
 
     live: LiveSession
@@ -114,6 +116,8 @@ class OpenSession:
     projector: Projector
     held: list[SessionUpdate] | None = None
     being_set: int = 0
+    told_mode: str = ""
+    told_config: list[SessionConfigOption] = attrs.field(factory=list)
 
 
 class AcpAgent:
@@ -169,7 +173,7 @@ class AcpAgent:
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.new_session(cwd, client)
         session = self._open(live, client)
-        response = NewSessionResponse(session_id=live.session_id, **self._choices(live))
+        response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
         def then() -> None:
             self._tell_commands(session)
@@ -182,34 +186,32 @@ class AcpAgent:
         session = await self._reopen(params)
         async with session.client.showing:
             await self._replay(session)
-        response = LoadSessionResponse(**self._choices(session.live))
+        response = LoadSessionResponse(**self._choices(session))
         return Followed(response, lambda: self._tell_commands(session))
 
     async def resume_session(self, params: ResumeSessionRequest) -> Followed[ResumeSessionResponse]:
         """Open a stored session and show nothing of its past."""
         session = await self._reopen(params)
-        response = ResumeSessionResponse(**self._choices(session.live))
+        response = ResumeSessionResponse(**self._choices(session))
         return Followed(response, lambda: self._tell_commands(session))
 
     async def set_mode(self, params: SetSessionModeRequest) -> Followed[SetSessionModeResponse]:
         """Choose a permission mode."""
         session = self._session(params.session_id)
         await self._choose(session, "mode", params.mode_id, field="modeId")
-
-        def then() -> None:
-            if self._view.config_options:
-                config = config_from_options(session.live.options())
-                self._show(session, ConfigOptionUpdate(config_options=config))
-
-        return Followed(SetSessionModeResponse(), then)
+        session.told_mode = params.mode_id
+        return Followed(SetSessionModeResponse(), lambda: self._tell_options(session))
 
     async def set_config_option(
         self, params: SetSessionConfigOptionRequest
     ) -> Followed[SetSessionConfigOptionResponse]:
         """Choose a value of an option; answers with the full list."""
-        if not isinstance(params, SetSelectConfigOptionRequest):
-            raise InvalidParamsError("There is no such option of this type.", field="configId")
+        no_such_type = InvalidParamsError("There is no option of this type.", field="type")
+        if isinstance(params, Unknown):
+            raise no_such_type
         session = self._session(params.session_id)
+        if not isinstance(params, SetSelectConfigOptionRequest):
+            raise no_such_type
         option = OPTIONS.get(params.config_id)
         if option is None:
             raise InvalidParamsError(
@@ -217,14 +219,9 @@ class AcpAgent:
                 field="configId",
             )
         await self._choose(session, option, params.value, field="value")
-        options = session.live.options()
-
-        def then() -> None:
-            if option == "mode":
-                self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
-
-        response = SetSessionConfigOptionResponse(config_options=config_from_options(options))
-        return Followed(response, then)
+        session.told_config = config_from_options(session.live.options())
+        response = SetSessionConfigOptionResponse(config_options=session.told_config)
+        return Followed(response, lambda: self._tell_options(session))
 
     async def delete_session(self, params: DeleteSessionRequest) -> DeleteSessionResponse:
         """Remove a session from the store; an unknown one is fine."""
@@ -307,12 +304,13 @@ class AcpAgent:
     def _view(self) -> View:
         return view_for(self._traits, runs_here=self._runs_here)
 
-    def _choices(self, live: LiveSession) -> Choices:
+    def _choices(self, session: OpenSession) -> Choices:
         """The part of a session's answer that says what can be chosen."""
-        options = live.options()
+        options = session.live.options()
+        session.told_mode, session.told_config = options.mode, config_from_options(options)
         choices = Choices(modes=modes_from_options(options))
         if self._view.config_options:
-            choices["config_options"] = config_from_options(options)
+            choices["config_options"] = session.told_config
         return choices
 
     async def _choose(
@@ -321,21 +319,29 @@ class AcpAgent:
         session.being_set += 1
         try:
             await session.live.choose(option, value)
-        except InvalidParamsError as refusal:
-            raise InvalidParamsError(refusal.details, field=field) from refusal
-        finally:
+        except BaseException as failure:
             session.being_set -= 1
+            self._tell_options(session)  # what a command changed meanwhile
+            if isinstance(failure, InvalidParamsError):
+                raise InvalidParamsError(failure.details, field=field) from failure
+            raise
+        session.being_set -= 1
 
     def _tell_commands(self, session: OpenSession) -> None:
         self._show(session, commands_update(session.live.commands))
 
     def _tell_options(self, session: OpenSession) -> None:
-        """A command changed something: both forms, so that every client's controls follow."""
+        """Both forms of the options, where the client does not know them: controls follow."""
+        if session.being_set:
+            return
         options = session.live.options()
-        if self._view.config_options:
-            config = config_from_options(options)
+        config = config_from_options(options)
+        if self._view.config_options and config != session.told_config:
+            session.told_config = config
             self._show(session, ConfigOptionUpdate(config_options=config))
-        self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
+        if options.mode != session.told_mode:
+            session.told_mode = options.mode
+            self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
 
     def _show(self, session: OpenSession, update: SessionUpdate) -> None:
         if session.held is None:
@@ -355,7 +361,7 @@ class AcpAgent:
         def consume(event: RuntimeEvent) -> None:
             for shown in projector.project(event):
                 self._show(session, shown)
-            if isinstance(event, OptionsChanged) and not session.being_set:
+            if isinstance(event, OptionsChanged):
                 self._tell_options(session)
 
         live.attach(consume)

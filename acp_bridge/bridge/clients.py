@@ -25,9 +25,9 @@ _JOINING = frozenset({"zed", "vscode-acp-client"})
 
 def view_for(traits: ClientTraits, *, runs_here: bool = True) -> View:
     """The view of a client that said this of itself; ``runs_here``: commands are run by us."""
-    breaks_on_options = traits.name.startswith("JetBrains") and traits.version.startswith("2026.1")
+    is_jetbrains = traits.name.startswith("JetBrains") or traits.platform == "intellij"
     return View(
         display_terminals=traits.terminal_output_meta and runs_here,
         joins_arguments=traits.name in _JOINING,
-        config_options=not breaks_on_options,
+        config_options=not (is_jetbrains and traits.version.startswith("2026.1")),
     )

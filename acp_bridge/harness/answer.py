@@ -53,8 +53,9 @@ class AnswerTaker:
         self._turn = turn
         self._step = step
         self._attempt = 1
-        # The user may choose another model while this one answers.
+        # The user may choose another model while this one answers, or waits to be asked again.
         self._model = desk.model
+        self._effort = desk.choices.effort
         self._asked: JsonObject = {"provider": self._model.provider, "model": self._model.name}
         self.open_recorder: AnswerRecorder | None = None
 
@@ -170,7 +171,7 @@ class AnswerTaker:
             purpose="turn",
             agent=desk.place,
             position=desk.memory.position,
-            effort=desk.choices.effort,
+            effort=self._effort,
             find_image=self._find_image,
         )
 

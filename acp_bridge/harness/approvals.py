@@ -2,7 +2,7 @@
 
 ``ask``: reads inside the workspace run, everything else asks. ``accept-edits``: file changes
 inside run too. In both, anything outside the workspace asks every time, whatever was granted.
-``plan``: reads inside run, the rest is refused unasked. ``full``: everything runs.
+``plan``: reads inside run, the rest is refused unasked, granted or not. ``full``: everything runs.
 
 A grant covers this session only: one for edits of files, one for a sub-command of a program that
 has them (``git status`` with anything after it), when the line is plain (no pipes, substitutions
@@ -56,7 +56,9 @@ def verdict_on(
     """
     if mode == "full":
         return None
-    question = _question(access, workspace=workspace, spill_dir=spill_dir, grants=grants)
+    # What was granted "always" in another mode does not hold where nothing may change.
+    held = () if mode == "plan" else grants
+    question = _question(access, workspace=workspace, spill_dir=spill_dir, grants=held)
     if question is None or (mode == "accept-edits" and question.grant == EDITS_GRANT):
         return None
     if mode == "plan":

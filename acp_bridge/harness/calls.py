@@ -143,28 +143,30 @@ class CallRunner:
         """Ask, log the decision, and answer the call when it is refused."""
         assert call.ask_id is not None
         async with self._desk.asking:
-            answer, question = await self._decide(call)
+            # Mode and grants may have changed since the call was planned.
+            verdict = self._verdict(call)
+            answer = await self._decide(call, verdict)
             rows = [self._decided_row(call.ask_id, answer)]
-            if answer is Answer.ALLOW_ALWAYS and question is not None and question.grant:
-                rows.append(Draft(GRANT_ROW, {"grant": question.grant}, ignorable=True))
+            if answer is Answer.ALLOW_ALWAYS and isinstance(verdict, Question) and verdict.grant:
+                rows.append(Draft(GRANT_ROW, {"grant": verdict.grant}, ignorable=True))
             rows.append(self._call_row(call))
             events = await self._desk.committer.commit(rows)
             call.seq = events[-1].seq
             call.ask_id = None
         if answer in {Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS}:
             return True
-        await self._answer(call, _refused(_REFUSALS[answer]))
+        text = verdict.text if isinstance(verdict, Refusal) else _REFUSALS[answer]
+        await self._answer(call, _refused(text))
         return False
 
-    async def _decide(self, call: Planned) -> tuple[Answer, Question | None]:
-        """The decision, and the question if one was put: mode and grants may have changed."""
-        match self._verdict(call):
+    async def _decide(self, call: Planned, verdict: Question | Refusal | None) -> Answer:
+        match verdict:
             case None:
-                return Answer.ALLOW_ONCE, None
+                return Answer.ALLOW_ONCE
             case Refusal():
-                return Answer.UNAVAILABLE, None
+                return Answer.UNAVAILABLE
             case question:
-                return await self._ask(call, question), question
+                return await self._ask(call, question)
 
     async def _ask(self, call: Planned, question: Question) -> Answer:
         assert call.tool is not None

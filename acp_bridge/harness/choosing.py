@@ -44,23 +44,23 @@ def stored_choices(
     Raises:
         AuthRequiredError, ConfigError: there is no model at all.
     """
-    if memory.sets_up:
-        mode = memory.mode
-    fallback = first_choices(catalog, mode)
+    chosen = first_choices(catalog, memory.mode or mode)
     selection = memory.selection
     if selection is None:
-        return fallback, None
+        return chosen, None
     wanted = f"{selection.get('provider')}:{selection.get('model')}"
+    if wanted != chosen.model_id:
+        try:
+            chosen.model = catalog.open(wanted)
+        except (AuthRequiredError, ConfigError):
+            return chosen, f"The model {wanted} is not available now; {chosen.model_id} answers."
+        chosen.model_id = wanted
     effort = selection.get("reasoningEffort")
-    if wanted == fallback.model_id:
-        fallback.effort = effort if isinstance(effort, str) else None
-        return fallback, None
-    try:
-        model = catalog.open(wanted)
-    except (AuthRequiredError, ConfigError):
-        return fallback, f"The model {wanted} is not available now; {fallback.model_id} answers."
-    chosen = Choices(mode=mode, model_id=wanted, model=model)
-    chosen.effort = effort if isinstance(effort, str) else None
+    if not isinstance(effort, str):
+        return chosen, None
+    if all(effort not in i.efforts for i in catalog.available() if i.model_id == wanted):
+        return chosen, f"The model {wanted} has no effort {effort!r:.100} now; its default is used."
+    chosen.effort = effort
     return chosen, None
 
 
@@ -76,22 +76,36 @@ def options_of(desk: Desk) -> SessionOptions:
 
 
 async def choose(desk: Desk, option: OptionName, value: str) -> None:
-    """Put a choice into force and log it.
+    """Put a choice into force and log it; what is chosen already changes nothing.
 
     Raises:
         InvalidParamsError: the value cannot be chosen; nothing changed.
         StoreFailedError: the disk refused; nothing changed.
     """
-    match option:
-        case "mode":
-            rows, chosen = _choose_mode(desk, value)
-        case "model":
-            rows, chosen = _choose_model(desk, value)
-        case "effort":
-            rows, chosen = _choose_effort(desk, value)
-    if rows and desk.committer.told:
-        await desk.committer.commit(rows)
-    desk.choices = chosen
+    async with desk.choosing:
+        before = desk.choices
+        match option:
+            case "mode":
+                drafts, chosen = _choose_mode(desk, value)
+            case "model":
+                drafts, chosen = _choose_model(desk, value)
+            case "effort":
+                drafts, chosen = _choose_effort(desk, value)
+        if not drafts:
+            return
+
+        def rows(first_seq: int) -> list[Draft]:
+            # It holds from its place in the log on; birth rows that come next must say it.
+            desk.choices = chosen
+            return drafts if first_seq else []
+
+        try:
+            await desk.committer.commit(rows)
+        except BaseException:
+            desk.choices = before
+            raise
+        if option == "model":
+            desk.notice = None  # whatever it said of a model is past
     desk.committer.emit(OptionsChanged())
 
 

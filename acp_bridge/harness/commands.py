@@ -7,6 +7,7 @@ that the user sees.
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import anyio
 import attrs
 
 from acp_bridge.errors import InvalidParamsError
@@ -30,6 +31,8 @@ class _Known:
 async def run_command(desk: Desk, command: Command) -> None:
     """Run a command that `COMMANDS` lists and log it; its text reaches the user with its row.
 
+    No cancel comes between its rows: it takes no longer than they do.
+
     Raises:
         StoreFailedError: the disk refused.
     """
@@ -38,14 +41,15 @@ async def run_command(desk: Desk, command: Command) -> None:
     if command.argument:
         run["args"] = command.argument
     run["source"] = {"kind": "user"}
-    await desk.committer.commit(lambda _seq: [*birth_rows(desk), Draft("command/run", run)])
-    done: JsonObject = {"commandId": command_id, "kind": "success"}
-    try:
-        done["text"] = await _KNOWN[command.name].run(desk, command.argument)
-    except InvalidParamsError as refusal:
-        done["kind"] = "error"
-        done["text"] = refusal.details
-    await desk.committer.commit([Draft("command/done", done)])
+    with anyio.CancelScope(shield=True):
+        await desk.committer.commit(lambda _seq: [*birth_rows(desk), Draft("command/run", run)])
+        done: JsonObject = {"commandId": command_id, "kind": "success"}
+        try:
+            done["text"] = await _KNOWN[command.name].run(desk, command.argument)
+        except InvalidParamsError as refusal:
+            done["kind"] = "error"
+            done["text"] = refusal.details
+        await desk.committer.commit([Draft("command/done", done)])
 
 
 async def _help(_desk: Desk, _argument: str) -> str:

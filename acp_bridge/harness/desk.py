@@ -56,7 +56,7 @@ class ToolBox(Mapping[str, Tool]):
 
 @attrs.define(slots=True)
 class Choices:
-    """What the user chose: in force from the next request on.
+    """What the user chose: in force from the next request on. Replaced by `choosing`, as a whole.
 
     ``model_id`` is the catalog's name of ``model``; ``effort`` None: as the provider likes.
     """
@@ -69,8 +69,9 @@ class Choices:
 
 @attrs.define(slots=True)
 class Desk:
-    """One session's parts. ``asking`` lets one permission request be open at a time.
+    """One session's parts.
 
+    ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made.
     ``abort`` is why a cancel came: the user's, or the end of the process (``disposed``).
     ``notice`` is a sentence that the next turn begins with, such as a model that is gone.
     """
@@ -87,6 +88,7 @@ class Desk:
     world: World
     place: str
     asking: anyio.Lock = attrs.field(factory=anyio.Lock)
+    choosing: anyio.Lock = attrs.field(factory=anyio.Lock)
     abort: Literal["user", "disposed"] = "user"
     notice: str | None = None
 

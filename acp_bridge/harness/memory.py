@@ -50,8 +50,10 @@ class SessionMemory:
         return "change" if header != self.request_header else None
 
     @property
-    def mode(self) -> Mode:
-        """The permission mode that the log amounts to."""
+    def mode(self) -> Mode | None:
+        """The permission mode that the log amounts to, None where it says nothing of one."""
+        if self.sandbox is None and self.policy is None and not self.planning:
+            return None
         return mode_from_log(self.sandbox, self.policy, planning=self.planning)
 
     def apply(self, event: Event) -> None:

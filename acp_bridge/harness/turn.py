@@ -112,10 +112,15 @@ class Turn:
                 return TurnEnd("step-limit")
 
     async def _apply_choices(self, step: int) -> None:
-        """Log what the user chose since the last request, so that this one goes by it."""
-        system = system_rows(self._desk, turn=self._number, step=step)
-        rows = [*system, *request_rows(self._desk)]
-        if rows:
+        """Log what the user chose since the last request, so that this one goes by it.
+
+        Again and again, since the user may choose while these rows are written: what the log
+        says of a request is what the model gets.
+        """
+        while rows := [
+            *system_rows(self._desk, turn=self._number, step=step),
+            *request_rows(self._desk),
+        ]:
             await self._desk.committer.commit(rows)
 
     async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd:

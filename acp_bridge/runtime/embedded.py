@@ -46,9 +46,9 @@ class Outside:
 class EmbeddedRuntime:
     """Implements `ports.Runtime`. An async context manager: sessions live inside it.
 
-    ``choose_model`` is called for each new or opened session and raises what `ports.Runtime`
-    says; ``tools`` is called by the first turn. ``home`` holds ``sessions/``, ``attachments/``
-    and ``spill/``.
+    ``catalog`` is asked for each new or opened session and raises what `ports.Runtime` says;
+    ``mode`` is what a session begins with; ``tools`` is called by the first turn. ``home`` holds
+    ``sessions/``, ``attachments/`` and ``spill/``.
     """
 
     def __init__(
@@ -163,10 +163,12 @@ class EmbeddedRuntime:
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
+        while (opening := self._opening.get(session_id)) is not None:
+            await opening.wait()
         live = self._open.get(session_id)
         if live is not None:
             await live.close()
-        await anyio.to_thread.run_sync(self._store.delete, session_id)
+        await anyio.to_thread.run_sync(self._store.delete, session_id, _refuse_child)
 
     async def close(self) -> None:
         """Close every session."""
@@ -233,6 +235,14 @@ class EmbeddedRuntime:
             await session.serve()
         finally:
             self._open.pop(session.session_id, None)
+
+
+def _refuse_child(header: Header) -> None:
+    if header.origin == "subagent":
+        raise InvalidParamsError(
+            f"Session {header.session_id} belongs to a subagent: it is deleted with its parent.",
+            field="sessionId",
+        )
 
 
 def _check_header(header: Header, cwd: Path) -> None:

@@ -50,6 +50,7 @@ class Listing:
 # Inside the class, ``list`` is its method.
 _BadSessions: TypeAlias = list[BadSession]
 _Paths: TypeAlias = list[Path]
+_Locks: TypeAlias = list[int]
 
 
 class SessionStore:
@@ -106,38 +107,52 @@ class SessionStore:
                 bad.append(BadSession(where, disk_error(folder.name, "read", error).details))
         return Listing(sessions, bad)
 
-    def delete(self, session_id: str) -> None:
+    def delete(
+        self, session_id: str, check: Callable[[Header], None] = lambda _header: None
+    ) -> None:
         """Remove a session, and the subagents' sessions below it; an unknown id is fine.
 
+        All of them are locked before the first is removed. ``check`` may refuse it by its header;
+        one that is too damaged to have a header is removed.
+
         Raises:
-            SessionConflictError: it is open for writing.
+            Whatever ``check`` raises.
+            SessionConflictError: one of them is open for writing.
             StoreFailedError: the disk refused.
         """
         try:
             path = self._find(session_id)
         except SessionNotFoundError:
             return
-        for header in self._headers():
-            if header.origin == "subagent" and header.parent_session == session_id:
-                self.delete(header.session_id)
+        headers = list(self._headers())
+        for header, _ in headers:
+            if header.session_id == session_id:
+                check(header)
+        children = [(h.session_id, p) for h, p in _below(session_id, headers)]
+        locks: _Locks = []
         try:
-            lock = take_lock(path.parent, session_id, create=True)
-        except OSError as error:
-            raise disk_error(session_id, "deleted", error) from error
-        try:
-            path.unlink()  # from here on it is gone; what follows tidies up
-            shutil.rmtree(path.parent)
+            for one, log in [(session_id, path), *children]:
+                lock = take_lock(log.parent, one, create=True)
+                assert lock is not None
+                locks.append(lock)
+            # The parent last: what a crash leaves can still be found and deleted by its id.
+            for _, log in [*children, (session_id, path)]:
+                log.unlink(missing_ok=True)  # from here on it is gone; what follows tidies up
+                shutil.rmtree(log.parent)
+        except FileNotFoundError:
+            pass  # somebody else deleted it
         except OSError as error:
             raise disk_error(session_id, "deleted", error) from error
         finally:
-            if lock is not None:
+            for lock in locks:
                 os.close(lock)
 
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""
-        return [SessionId(header.session_id) for header in self._headers()]
+        return [SessionId(header.session_id) for header, _ in self._headers()]
 
-    def _headers(self) -> Iterator[Header]:
+    def _headers(self) -> Iterator[tuple[Header, Path]]:
+        """Every header that can be read, with its log's path."""
         for folder in self._session_folders([]):
             try:
                 path = _current_log(folder, folder.name)
@@ -149,7 +164,7 @@ class SessionStore:
             except (BridgeError, OSError):
                 continue
             if session_folder(header.session_id) == folder.name:
-                yield header
+                yield header, path
 
     def _projects(self) -> _Paths:
         try:
@@ -299,6 +314,22 @@ class SessionStore:
 
 _HEAD_BYTES = 65536
 """Enough for any header: an id of 255 characters and two paths of 4096."""
+
+
+def _below(
+    session_id: str, headers: Sequence[tuple[Header, Path]]
+) -> list[tuple[Header, Path]]:
+    """The subagents' sessions below a session, children of children included, each once."""
+    found: dict[str, tuple[Header, Path]] = {}
+    parents = [session_id]
+    while parents:
+        parent = parents.pop()
+        for header, path in headers:
+            is_child = header.origin == "subagent" and header.parent_session == parent
+            if is_child and header.session_id not in {session_id, *found}:
+                found[header.session_id] = (header, path)
+                parents.append(header.session_id)
+    return list(found.values())
 
 
 def _folders(root: Path) -> list[Path]:

@@ -13,7 +13,8 @@ import anyio
 import anyio.abc
 import attrs
 
-from acp_bridge.errors import StoreFailedError
+from acp_bridge.errors import ConfigError, StoreFailedError
+from acp_bridge.harness.choosing import id_of, stored_choices
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Desk, World
 from acp_bridge.harness.files import SessionFiles
@@ -22,7 +23,16 @@ from acp_bridge.harness.session import HarnessSession, WaitingPrompt
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import Model, PermissionAsk, Tool
+from acp_bridge.ports import (
+    Chunk,
+    Model,
+    ModelInfo,
+    ModelRequest,
+    PermissionAsk,
+    StopChunk,
+    TextChunk,
+    Tool,
+)
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import (
@@ -31,6 +41,7 @@ from acp_bridge.vocabulary import (
     Event,
     JsonObject,
     JsonValue,
+    Mode,
     Prompt,
     RuntimeEvent,
     SessionId,
@@ -69,6 +80,44 @@ class FakeClient:
 
     async def flow(self) -> None:
         return
+
+
+class FakeModel:
+    """Says its name and the effort; ``asked`` are the requests it got."""
+
+    def __init__(self, name: str, *, provider: str = "fake") -> None:
+        self.provider, self.name, self.context_window = provider, name, 1000
+        self.asked: list[ModelRequest] = []
+        self.answers: list[list[Chunk]] = []
+        """What the next requests get instead."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        self.asked.append(request)
+        said: list[Chunk] = [TextChunk(0, f"{self.name} {request.effort}"), StopChunk("end_turn")]
+        for chunk in self.answers.pop(0) if self.answers else said:
+            yield chunk
+
+
+class FakeCatalog:
+    """A `ports.ModelCatalog` of models and their efforts, the first one preferred."""
+
+    def __init__(self, *models: Model, efforts: dict[str, tuple[str, ...]] | None = None) -> None:
+        self.models = {id_of(model): model for model in models}
+        self.efforts = efforts or {}
+
+    def available(self) -> list[ModelInfo]:
+        return [
+            ModelInfo(name, model.name.capitalize(), model.context_window, None, efforts)
+            for name, model in self.models.items()
+            for efforts in [self.efforts.get(name, ())]
+        ]
+
+    def open(self, model_id: str | None) -> Model:
+        if model_id is None:
+            return next(iter(self.models.values()))
+        if model_id not in self.models:
+            raise ConfigError(f"The model {model_id} is not available.")
+        return self.models[model_id]
 
 
 class FlakyWriter(LogWriter):
@@ -199,14 +248,16 @@ def ids() -> Callable[[], str]:
 @asynccontextmanager
 async def rig(
     folder: Path,
-    model: Model,
+    model: Model | FakeCatalog,
     *,
     client: FakeClient | None = None,
     tools: Iterable[Tool] = (),
     spill: str = "spill",
+    mode: Mode = "ask",
 ) -> AsyncIterator[Rig]:
     """A session ``s`` in ``folder``: new, or opened when it is stored.
 
+    ``model`` is the only one, or all that there are; ``mode`` what a new session begins with.
     Checked on the way out: the log is sound, closed, and what the consumer was told.
     """
     client = client or FakeClient()
@@ -228,17 +279,21 @@ async def rig(
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
     )
     memory = SessionMemory(writer.events)
+    catalog = model if isinstance(model, FakeCatalog) else FakeCatalog(model)
+    choices, notice = stored_choices(catalog, memory, mode)
     desk = Desk(
         session_id=SESSION,
         cwd=cwd,
         committer=Committer(writer),
         memory=memory,
-        model=model,
+        choices=choices,
+        catalog=catalog,
         tools={tool.name: tool for tool in tools or builtin_tools()},
         client=client,
         files=SessionFiles(client),
         world=world,
         place=memory.place or "1",
+        notice=notice,
     )
     session = HarnessSession(desk)
     made = Rig(session, client, writer, cwd, [])

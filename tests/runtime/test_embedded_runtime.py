@@ -20,7 +20,7 @@ from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.choose import model_from_name
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import Model, PermissionAsk
+from acp_bridge.ports import Model, ModelInfo, PermissionAsk
 from acp_bridge.runtime.embedded import PAGE_SIZE, EmbeddedRuntime, Outside
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.vocabulary import Answer, Draft, JsonObject, Prompt, SessionId, StreamDelta
@@ -46,6 +46,20 @@ class Nobody:
 
     async def flow(self) -> None:
         return
+
+
+class OneModel:
+    """A `ports.ModelCatalog` of one model."""
+
+    def __init__(self, make: Callable[[], Model]) -> None:
+        self._make = make
+
+    def available(self) -> list[ModelInfo]:
+        return []
+
+    def open(self, model_id: str | None) -> Model:
+        del model_id
+        return self._make()
 
 
 class Bench:
@@ -76,13 +90,14 @@ class Bench:
 
     @asynccontextmanager
     async def runtime(
-        self, choose_model: Callable[[], Model] | None = None
+        self, model: Callable[[], Model] | None = None
     ) -> AsyncIterator[EmbeddedRuntime]:
         outside = Outside(self.clock, lambda: f"id-{next(self._ids)}", lambda: 0.5, {})
         with anyio.fail_after(20):
             async with EmbeddedRuntime(
                 home=self.home,
-                choose_model=choose_model or self.model,
+                catalog=OneModel(model or self.model),
+                mode="ask",
                 tools=builtin_tools,
                 outside=outside,
             ) as runtime:
