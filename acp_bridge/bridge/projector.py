@@ -169,8 +169,9 @@ class Projector:
     def _command(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         """``command/run``: what the user typed, in a replay."""
         if self._replay:
-            typed = " ".join(str(data[key]) for key in ("name", "args") if key in data)
-            content = TextContent(text=f"/{typed}")
+            # The other harness keeps the space before the arguments.
+            typed = f"/{data.get('name')} {str(data.get('args', '')).strip()}".rstrip()
+            content = TextContent(text=typed)
             message_id = f"command.{data.get('commandId')}"
             yield UserMessageChunk(content=content, message_id=message_id)
 

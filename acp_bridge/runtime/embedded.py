@@ -78,7 +78,8 @@ class EmbeddedRuntime:
             runs_here=runs_here,
         )
         self._open: dict[SessionId, HarnessSession] = {}
-        self._opening: dict[SessionId, anyio.Event] = {}
+        self._moving: dict[SessionId, anyio.Event] = {}
+        """Sessions that are being opened or deleted: whoever else wants one waits."""
         self._places = 0
         self._group: anyio.abc.TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -122,8 +123,8 @@ class EmbeddedRuntime:
         """A stored session, opened for writing; one that is open already is given again."""
         while True:
             live = self._open.get(session_id)
-            if (opening := self._opening.get(session_id)) is not None:
-                await opening.wait()
+            if (moving := self._moving.get(session_id)) is not None:
+                await moving.wait()
             elif live is None or not live.closing:
                 break
             else:
@@ -133,11 +134,11 @@ class EmbeddedRuntime:
                         f"Session {session_id} is still being closed: try again."
                     )
         if live is None:
-            self._opening[session_id] = anyio.Event()
+            self._moving[session_id] = anyio.Event()
             try:
                 live = await self._open_stored(session_id, cwd, client)
             finally:
-                self._opening.pop(session_id).set()
+                self._moving.pop(session_id).set()
         _check_cwd(live.cwd, cwd)
         return live
 
@@ -163,12 +164,16 @@ class EmbeddedRuntime:
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
-        while (opening := self._opening.get(session_id)) is not None:
-            await opening.wait()
-        live = self._open.get(session_id)
-        if live is not None:
-            await live.close()
-        await anyio.to_thread.run_sync(self._store.delete, session_id, _refuse_child)
+        while (moving := self._moving.get(session_id)) is not None:
+            await moving.wait()
+        self._moving[session_id] = anyio.Event()
+        try:
+            live = self._open.get(session_id)
+            if live is not None:
+                await live.close()
+            await anyio.to_thread.run_sync(self._store.delete, session_id, _refuse_child)
+        finally:
+            self._moving.pop(session_id).set()
 
     async def close(self) -> None:
         """Close every session."""

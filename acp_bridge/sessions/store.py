@@ -316,9 +316,7 @@ _HEAD_BYTES = 65536
 """Enough for any header: an id of 255 characters and two paths of 4096."""
 
 
-def _below(
-    session_id: str, headers: Sequence[tuple[Header, Path]]
-) -> list[tuple[Header, Path]]:
+def _below(session_id: str, headers: Sequence[tuple[Header, Path]]) -> list[tuple[Header, Path]]:
     """The subagents' sessions below a session, children of children included, each once."""
     found: dict[str, tuple[Header, Path]] = {}
     parents = [session_id]

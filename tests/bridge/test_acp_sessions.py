@@ -31,7 +31,13 @@ async def test_an_unknown_session_is_32002_with_its_id_r052(bench: Bench, sessio
         cwd = {"cwd": str(bench.cwd), "mcpServers": []}
         for method, params in (
             ("session/load", {"sessionId": session_id, **cwd}),
+            ("session/resume", {"sessionId": session_id, **cwd}),
             ("session/prompt", said(session_id)),
+            ("session/set_mode", {"sessionId": session_id, "modeId": "ask"}),
+            (
+                "session/set_config_option",
+                {"sessionId": session_id, "configId": "mode", "value": "ask"},
+            ),
         ):
             error = await editor.refused(method, params)  # type: ignore[arg-type]
             assert error["code"] == -32002

@@ -12,9 +12,10 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import attrs
+from fake_models import FakeCatalog
 
-from acp_bridge.errors import ConfigError, StoreFailedError
-from acp_bridge.harness.choosing import id_of, stored_choices
+from acp_bridge.errors import StoreFailedError
+from acp_bridge.harness.choosing import stored_choices
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Desk, World
 from acp_bridge.harness.files import SessionFiles
@@ -23,16 +24,7 @@ from acp_bridge.harness.session import HarnessSession, WaitingPrompt
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import (
-    Chunk,
-    Model,
-    ModelInfo,
-    ModelRequest,
-    PermissionAsk,
-    StopChunk,
-    TextChunk,
-    Tool,
-)
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk, Tool
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import (
@@ -60,6 +52,7 @@ class FakeClient:
 
     reads_text = False
     writes_text = False
+    runs_commands = False
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -78,46 +71,11 @@ class FakeClient:
     async def write_text(self, path: Path, text: str) -> None:
         raise AssertionError(f"write of {text!r} to {path} without the capability")
 
+    async def run_command(self, command: ClientCommand) -> CommandEnd:
+        raise AssertionError(f"{command.line} without the capability")
+
     async def flow(self) -> None:
         return
-
-
-class FakeModel:
-    """Says its name and the effort; ``asked`` are the requests it got."""
-
-    def __init__(self, name: str, *, provider: str = "fake") -> None:
-        self.provider, self.name, self.context_window = provider, name, 1000
-        self.asked: list[ModelRequest] = []
-        self.answers: list[list[Chunk]] = []
-        """What the next requests get instead."""
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        self.asked.append(request)
-        said: list[Chunk] = [TextChunk(0, f"{self.name} {request.effort}"), StopChunk("end_turn")]
-        for chunk in self.answers.pop(0) if self.answers else said:
-            yield chunk
-
-
-class FakeCatalog:
-    """A `ports.ModelCatalog` of models and their efforts, the first one preferred."""
-
-    def __init__(self, *models: Model, efforts: dict[str, tuple[str, ...]] | None = None) -> None:
-        self.models = {id_of(model): model for model in models}
-        self.efforts = efforts or {}
-
-    def available(self) -> list[ModelInfo]:
-        return [
-            ModelInfo(name, model.name.capitalize(), model.context_window, None, efforts)
-            for name, model in self.models.items()
-            for efforts in [self.efforts.get(name, ())]
-        ]
-
-    def open(self, model_id: str | None) -> Model:
-        if model_id is None:
-            return next(iter(self.models.values()))
-        if model_id not in self.models:
-            raise ConfigError(f"The model {model_id} is not available.")
-        return self.models[model_id]
 
 
 class FlakyWriter(LogWriter):

@@ -1,0 +1,59 @@
+"""Models and a catalog of several, for tests of what a user chooses."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import anyio
+
+from acp_bridge.errors import ConfigError
+from acp_bridge.harness.choosing import id_of
+from acp_bridge.ports import Chunk, Model, ModelInfo, ModelRequest, StopChunk, TextChunk
+
+Said = Sequence[Chunk | anyio.Event]
+"""An answer; it waits at each event."""
+
+
+class FakeModel:
+    """Says its name and the effort, unless ``answers`` holds something for the next request.
+
+    ``asked`` are the requests it got.
+    """
+
+    def __init__(self, name: str, *answers: Said, provider: str = "fake") -> None:
+        self.provider, self.name, self.context_window = provider, name, 1000
+        self.answers = list(answers)
+        self.asked: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        self.asked.append(request)
+        said: Said = [TextChunk(0, f"{self.name} {request.effort}"), StopChunk("end_turn")]
+        for chunk in self.answers.pop(0) if self.answers else said:
+            if isinstance(chunk, anyio.Event):
+                await chunk.wait()
+            else:
+                yield chunk
+
+
+class FakeCatalog:
+    """A `ports.ModelCatalog` of models and their efforts by name; the first one is preferred."""
+
+    def __init__(self, *models: Model, **efforts: tuple[str, ...]) -> None:
+        self.models = {id_of(model): model for model in models}
+        self.efforts = efforts
+
+    def available(self) -> list[ModelInfo]:
+        return [
+            ModelInfo(
+                model_id=model_id,
+                title=model.name.capitalize(),
+                context_window=model.context_window,
+                efforts=self.efforts.get(model.name, ()),
+            )
+            for model_id, model in self.models.items()
+        ]
+
+    def open(self, model_id: str | None) -> Model:
+        if model_id is None:
+            return next(iter(self.models.values()))
+        if model_id not in self.models:
+            raise ConfigError(f"The model {model_id} is not available.")
+        return self.models[model_id]
