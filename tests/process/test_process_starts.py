@@ -72,6 +72,7 @@ def test_a_bad_setting_is_one_sentence_and_exit_code_2(
         ["demo", "--x"],
         ["--mode", "x"],
         ["--runtime", "x"],
+        ["--execution", "x"],
     ],
 )
 def test_a_bad_command_line_names_what_is_wrong_and_how_to_learn(
@@ -90,6 +91,7 @@ def test_a_bad_command_line_names_what_is_wrong_and_how_to_learn(
         (b"moddel = 'demo'", "moddel"),
         (b"model = 3", "model"),
         (b"mode = 'yolo'", "yolo"),
+        (b"execution = 'cloud'", "cloud"),
         (b"[model]\nname = 'x'", "model"),
     ],
 )

@@ -20,7 +20,7 @@ from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.choose import model_from_name
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import Model, ModelInfo, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, ModelInfo, PermissionAsk
 from acp_bridge.runtime.embedded import PAGE_SIZE, EmbeddedRuntime, Outside
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.vocabulary import Answer, Draft, JsonObject, Prompt, SessionId, StreamDelta
@@ -33,6 +33,7 @@ class Nobody:
 
     reads_text = False
     writes_text = False
+    runs_commands = False
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         del ask
@@ -43,6 +44,9 @@ class Nobody:
 
     async def write_text(self, path: Path, text: str) -> None:
         raise AssertionError(path, text)
+
+    async def run_command(self, command: ClientCommand) -> CommandEnd:
+        raise AssertionError(f"{command.line} without the capability")
 
     async def flow(self) -> None:
         return
