@@ -93,10 +93,10 @@ async def _title(desk: Desk, argument: str) -> str:
 _KNOWN: Final = {
     known.info.name: known
     for known in (
-        _Known(CommandInfo("help", "what can be typed"), _help),
-        _Known(CommandInfo("mode", "show or switch the permission mode", "[MODE]"), _mode),
-        _Known(CommandInfo("model", "show or switch the model", "[MODEL]"), _model),
-        _Known(CommandInfo("title", "name this session", "TITLE"), _title),
+        _Known(CommandInfo("help", "Show what can be typed"), _help),
+        _Known(CommandInfo("mode", "Show or switch the permission mode", "[MODE]"), _mode),
+        _Known(CommandInfo("model", "Show or switch the model", "[MODEL]"), _model),
+        _Known(CommandInfo("title", "Name this session", "TITLE"), _title),
     )
 }
 
