@@ -176,11 +176,12 @@ def message_start(**usage: int) -> JsonObject:
 
 def block(index: int, start: JsonObject, *deltas: JsonObject) -> list[JsonObject]:
     """A content block: start, deltas, stop."""
-    return [
-        {"type": "content_block_start", "index": index, "content_block": start},
-        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
-        {"type": "content_block_stop", "index": index},
+    events: list[JsonObject] = [
+        {"type": "content_block_start", "index": index, "content_block": start}
     ]
+    for delta in deltas:
+        events.append({"type": "content_block_delta", "index": index, "delta": delta})
+    return [*events, {"type": "content_block_stop", "index": index}]
 
 
 def text_block(index: int, *texts: str) -> list[JsonObject]:

@@ -100,7 +100,7 @@ async def test_a_server_that_tells_its_reasoning_is_heard_and_remembered(
     deltas = [chat_delta(**{field: "Hm"}), chat_delta(**{field: ".", "content": "Hi"})]
     got = await chunks(tmp_path, stream(chat_events(*deltas, chat_delta("stop"))))
     assert got[:3] == [ReasoningChunk(0, "Hm"), ReasoningChunk(0, "."), TextChunk(1, "Hi")]
-    state = {"kind": "openai-chat", "version": 1, "model": "gpt-5.1", "reasoning": field}
+    state: Any = {"kind": "openai-chat", "version": 1, "model": "gpt-5.1", "reasoning": field}
     assert got[-1] == StopChunk("end_turn", {"response": state})
 
 
