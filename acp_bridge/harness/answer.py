@@ -7,6 +7,7 @@ from typing import Literal
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import attrs
 
 from acp_bridge.harness.desk import Desk
@@ -93,13 +94,16 @@ class AnswerTaker:
     def message_row(self, recorder: AnswerRecorder, *, with_calls: bool, cut: bool) -> Draft:
         """The row of an answer; ``cut`` when a cancel ended it."""
         model = self._desk.model
+        source: JsonObject = {"kind": "model", "provider": model.provider, "model": model.name}
+        if recorder.replay_state is not None:
+            source["replayState"] = _replay_state(recorder.replay_state, with_calls=with_calls)
         data: JsonObject = {
             "turn": self._turn,
             "step": self._step,
             "message": {
                 "role": "assistant",
                 "content": recorder.content(with_calls=with_calls),
-                "source": {"kind": "model", "provider": model.provider, "model": model.name},
+                "source": source,
                 "id": self._desk.world.new_id(),
             },
         }
@@ -146,7 +150,7 @@ class AnswerTaker:
             )
         finish = _FINISH[stop.reason]
         assert isinstance(finish, dict)
-        recorder.finish(finish)
+        recorder.finish(finish, stop.replay_state)
         return stop
 
     def _request(self, system: str) -> ModelRequest:
@@ -164,7 +168,11 @@ class AnswerTaker:
             purpose="turn",
             agent=desk.place,
             position=desk.memory.position,
+            find_image=self._find_image,
         )
+
+    async def _find_image(self, attachment_id: str) -> bytes | None:
+        return await anyio.to_thread.run_sync(self._desk.world.find_attachment, attachment_id)
 
     def _retry_row(self, retry_id: str, retry: Retry, failure: FailureChunk) -> Draft:
         data: JsonObject = {
@@ -189,6 +197,15 @@ class AnswerTaker:
             "retry": retry.number,
         }
         return Draft("llm/retry-started", data)
+
+
+def _replay_state(state: JsonObject, *, with_calls: bool) -> JsonObject:
+    """A provider's state for the blocks that the message holds."""
+    blocks = state.get("blocks")
+    if with_calls or not isinstance(blocks, list):
+        return state
+    kept = [b for b in blocks if not (isinstance(b, dict) and b.get("type") == "tool-call")]
+    return {**state, "blocks": kept}
 
 
 def failure_json(failure: FailureChunk) -> JsonObject:

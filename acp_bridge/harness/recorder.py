@@ -30,6 +30,7 @@ class AnswerRecorder:
         self._call_ids: set[str] = set()
         self.stream: list[JsonValue] = []
         self.usage: JsonObject | None = None
+        self.replay_state: JsonObject | None = None
 
     @property
     def index(self) -> int:
@@ -57,10 +58,13 @@ class AnswerRecorder:
                 }
                 self._record({"type": "usage", "usage": self.usage})
 
-    def finish(self, reason: JsonObject) -> None:
-        """Record the answer's end."""
+    def finish(self, reason: JsonObject, replay_state: JsonObject | None = None) -> None:
+        """Record the answer's end, and what its provider wants back with it."""
         self._close_block()
-        self._record({"type": "finish", "reason": reason})
+        end: JsonObject = {"type": "finish", "reason": reason}
+        if replay_state is not None:
+            end["replayState"] = self.replay_state = replay_state
+        self._record(end)
 
     def content(self, *, with_calls: bool) -> list[JsonValue]:
         """The committed blocks; an interrupted or cut-off answer leaves its tool calls out."""

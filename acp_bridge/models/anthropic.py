@@ -208,7 +208,9 @@ class AnswerReader:
             stop = _STOPS["end_turn"]
         blocks: list[JsonValue] = [
             {key: value for key, value in mark.items() if key != "id"}
-            for _index, mark in sorted(self._marks.items())
+            for index, mark in sorted(self._marks.items())
+            # An empty block is none to the log, which counts these beside its own.
+            if index not in self._empty or mark["type"] in {"hidden", "tool-call"}
         ]
         return StopChunk(stop.reason, {"response": self._response, "blocks": blocks})
 

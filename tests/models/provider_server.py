@@ -176,12 +176,14 @@ def message_start(**usage: int) -> JsonObject:
 
 def block(index: int, start: JsonObject, *deltas: JsonObject) -> list[JsonObject]:
     """A content block: start, deltas, stop."""
-    events: list[JsonObject] = [
-        {"type": "content_block_start", "index": index, "content_block": start}
+    inner: list[JsonObject] = [
+        {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
     ]
-    for delta in deltas:
-        events.append({"type": "content_block_delta", "index": index, "delta": delta})
-    return [*events, {"type": "content_block_stop", "index": index}]
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *inner,
+        {"type": "content_block_stop", "index": index},
+    ]
 
 
 def text_block(index: int, *texts: str) -> list[JsonObject]:
