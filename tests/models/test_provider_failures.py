@@ -1,5 +1,6 @@
 """What goes wrong between us and a provider: every failure has its code, and nothing is raised."""
 
+import gzip
 import logging
 from contextlib import aclosing
 from email.utils import formatdate
@@ -7,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from provider_server import (
     CUT,
     EVENTS_HEAD,
     HANG,
     KEY,
+    LAST_CHUNK,
     WAIT_S,
     answer,
     asked,
@@ -27,7 +30,7 @@ from provider_server import (
     text_block,
 )
 
-from acp_bridge.models import http
+from acp_bridge.models import http, sse
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.http import retry_after_s
 from acp_bridge.models.http_model import HttpModel
@@ -273,6 +276,48 @@ async def test_a_proxy_that_cannot_be_used_is_a_failure(
     await models.aclose()
     assert isinstance(got[0], FailureChunk)
     assert (got[0].code, got[0].retryable) == ("INVALID_REQUEST", False)
+
+
+async def test_an_answer_that_is_compressed_against_our_wish_is_read(tmp_path: Path) -> None:
+    data = gzip.compress(messages_answer(text_block(0, "Hi")))
+    head = EVENTS_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+    async with opened("deepseek:m", tmp_path) as (model, server):
+        server.then(head, chunked(data), LAST_CHUNK)
+        assert (await answer(model))[0] == TextChunk(0, "Hi")
+        assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+async def test_an_event_without_end_is_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "EVENT_BYTES_MAX", 1000)
+    got = await failure(tmp_path, EVENTS_HEAD, chunked(b"data: " + b"a" * 1000), HANG)
+    assert got.code == "MALFORMED_RESPONSE"
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (httpx.ConnectTimeout, "TIMEOUT"),
+        (httpx.ReadTimeout, "TIMEOUT"),
+        (httpx.ProxyError, "TRANSPORT"),
+        (httpx.WriteError, "TRANSPORT"),
+        (httpx.DecodingError, "TRANSPORT"),
+        (httpx.LocalProtocolError, "INVALID_REQUEST"),
+        (httpx.UnsupportedProtocol, "INVALID_REQUEST"),
+        (httpx.InvalidURL, "INVALID_REQUEST"),
+    ],
+)
+async def test_no_word_of_the_http_client_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[Exception], code: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise fault("client's words")
+
+    monkeypatch.setattr(httpx.AsyncClient, "stream", fail)
+    got = await failure(tmp_path)
+    assert (got.code, got.retryable) == (code, code != "INVALID_REQUEST")
+    assert "client's words" not in got.message
 
 
 async def test_no_key_is_ever_shown_or_logged(
