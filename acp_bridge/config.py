@@ -6,6 +6,7 @@ Imports nothing heavy: the command line reads this before it answers anybody.
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from acp_bridge.errors import ConfigError
@@ -19,8 +20,20 @@ EXECUTIONS: Final = ("local", "client")
 """Where commands run: in a process of ours, or in a terminal of the client and nowhere else."""
 
 
+class ModelSettings(NamedTuple):
+    """What the user says of a model: sizes in tokens; ``None`` leaves what is known of it."""
+
+    context_window: int | None = None
+    output_tokens_max: int | None = None
+    efforts: tuple[str, ...] | None = None
+    takes_images: bool | None = None
+
+
 class Settings(NamedTuple):
-    """What is in force. Paths are absolute; ``None`` means "not set"."""
+    """What is in force. Paths are absolute; ``None`` means "not set".
+
+    ``models`` is what config.toml says of models, by ``provider:name``; it has no flag.
+    """
 
     home: Path
     model: str | None = None
@@ -30,6 +43,7 @@ class Settings(NamedTuple):
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
+    models: Mapping[str, ModelSettings] = MappingProxyType({})
 
 
 class Setting(NamedTuple):
@@ -44,7 +58,7 @@ class Setting(NamedTuple):
 
 SETTINGS: Final = (
     Setting("home", "ACP_BRIDGE_HOME", "folder of sessions, settings and logs", in_file=False),
-    Setting("model", "ACP_BRIDGE_MODEL", "the model: demo, or scripted:FILE"),
+    Setting("model", "ACP_BRIDGE_MODEL", "the model: provider:name, demo, or scripted:FILE"),
     Setting("mode", "ACP_BRIDGE_MODE", "when to ask for permission", choices=MODES),
     Setting("runtime", "ACP_BRIDGE_RUNTIME", "what runs sessions", choices=RUNTIMES),
     Setting(
@@ -85,7 +99,7 @@ def resolve(
     home = _from_outside(SETTINGS[0], flags, environment) or Sourced(_default_home(), "default")
     assert home.value is not None
     file = Path(home.value).expanduser() / "config.toml"
-    stored = _read_file(file)
+    stored, models = _read_file(file)
     found = {"home": home}
     for setting in SETTINGS[1:]:
         sourced = _from_outside(setting, flags, environment)
@@ -93,7 +107,7 @@ def resolve(
             sourced = Sourced(stored[setting.name], str(file))
         found[setting.name] = sourced or Sourced(_DEFAULTS.get(setting.name), "default")
         _check(setting, found[setting.name])
-    return _settings(found), found
+    return _settings(found)._replace(models=models), found
 
 
 _DEFAULTS = {"mode": "ask", "runtime": "embedded", "execution": "local", "log_stderr": "false"}
@@ -111,11 +125,12 @@ def _from_outside(
     return None
 
 
-def _read_file(file: Path) -> dict[str, str]:
+def _read_file(file: Path) -> tuple[dict[str, str], dict[str, ModelSettings]]:
+    """The settings that a config file holds, and what it says of models."""
     try:
         text = file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return {}, {}
     except OSError as fault:
         why = (fault.strerror or type(fault).__name__).lower()
         raise ConfigError(f"{file} cannot be read: {why}.") from fault
@@ -127,6 +142,7 @@ def _read_file(file: Path) -> dict[str, str]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
         raise ConfigError(f"{file} cannot be read as TOML: {fault}.") from fault
+    models = _read_models(table.pop("models", {}), file)
     known = {setting.name for setting in SETTINGS if setting.in_file}
     for name, value in table.items():
         if name not in known:
@@ -135,7 +151,49 @@ def _read_file(file: Path) -> dict[str, str]:
             )
         if not isinstance(value, str):
             raise ConfigError(f"{file} must set {name!r} to a string in quotes.")
-    return table
+    return table, models
+
+
+def _read_models(table: object, file: Path) -> dict[str, ModelSettings]:
+    """``[models."provider:name"]`` tables, checked."""
+    if not isinstance(table, dict):
+        raise ConfigError(f'{file} must set models in tables: [models."provider:name"].')
+    models = {}
+    for model_id, values in table.items():
+        where = f'{file}, [models."{model_id}"]'
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where} must be a table.")
+        for name, value in values.items():
+            wanted = _MODEL_VALUES.get(name)
+            if wanted is None:
+                raise ConfigError(
+                    f"{where} sets {name!r}, which is no setting of a model: "
+                    f"use {', '.join(sorted(_MODEL_VALUES))}."
+                )
+            if not _is(value, wanted):
+                raise ConfigError(f"{where} must set {name!r} to {wanted}.")
+        efforts = values.get("efforts")
+        found = values if efforts is None else {**values, "efforts": tuple(efforts)}
+        models[model_id] = ModelSettings(**found)
+    return models
+
+
+_MODEL_VALUES = {
+    "context_window": "a whole number from 1",
+    "output_tokens_max": "a whole number from 1",
+    "efforts": "a list of strings",
+    "takes_images": "true or false",
+}
+
+
+def _is(value: object, wanted: str) -> bool:
+    match wanted:
+        case "a whole number from 1":
+            return isinstance(value, int) and not isinstance(value, bool) and value > 0
+        case "a list of strings":
+            return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+        case _:
+            return isinstance(value, bool)
 
 
 def _check(setting: Setting, sourced: Sourced) -> None:

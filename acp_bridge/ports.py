@@ -244,6 +244,13 @@ class Runtime(Protocol):
             ConfigError: the one that is named cannot be used.
         """
 
+    def forget_keys(self) -> None:
+        """Sign out: forget every stored key.
+
+        Raises:
+            ConfigError: the file of keys cannot be changed.
+        """
+
     async def new_session(self, cwd: Path, client: Client) -> LiveSession:
         """A session with an empty log; nothing is stored before its first prompt.
 
@@ -392,6 +399,13 @@ class ModelCatalog(Protocol):
     def available(self) -> Sequence[ModelInfo]:
         """Models whose provider has a key, the preferred one first; may be empty."""
 
+    def forget(self) -> None:
+        """Sign out: forget every stored key. Keys of the environment stay.
+
+        Raises:
+            ConfigError: the file of keys cannot be changed.
+        """
+
     def open(self, model_id: str | None) -> "Model":
         """The model of this id, or without one the configured, else the preferred one.
 
@@ -415,6 +429,10 @@ class Model(Protocol):
     @property
     def context_window(self) -> int:
         """Its window in tokens."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What can be chosen about it; its id opens it again."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """The answer's chunks; ends with a `StopChunk` or a `FailureChunk`.
@@ -468,8 +486,9 @@ class ToolFiles(Protocol):
 class ToolContext:
     """The world of one call: working folder, files, live output, where big output is kept.
 
-    ``runner`` is who runs commands instead of this process; None: they run here. ``in_terminal``
-    is told the id of the client's terminal that a command runs in.
+    ``flow`` waits while whoever watches reads slower than ``emit`` tells. ``runner`` is who runs
+    commands instead of this process; None: they run here. ``in_terminal`` is told the id of the
+    client's terminal that a command runs in.
     """
 
     cwd: Path
@@ -477,6 +496,7 @@ class ToolContext:
     emit: Callable[[str], None]
     spill_dir: Path
     env: Mapping[str, str]
+    flow: Callable[[], Awaitable[None]]
     runner: CommandRunner | None = None
     in_terminal: Callable[[str], None] = lambda _terminal_id: None
 

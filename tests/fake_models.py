@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 
 import anyio
+import attrs
 
 from acp_bridge.errors import ConfigError
-from acp_bridge.harness.choosing import id_of
 from acp_bridge.ports import Chunk, Model, ModelInfo, ModelRequest, StopChunk, TextChunk
 
 Said = Sequence[Chunk | anyio.Event]
@@ -20,6 +20,7 @@ class FakeModel:
 
     def __init__(self, name: str, *answers: Said, provider: str = "fake") -> None:
         self.provider, self.name, self.context_window = provider, name, 1000
+        self.info = ModelInfo(f"{provider}:{name}", name.capitalize(), 1000)
         self.answers = list(answers)
         self.asked: list[ModelRequest] = []
 
@@ -36,20 +37,16 @@ class FakeModel:
 class FakeCatalog:
     """A `ports.ModelCatalog` of models and their efforts by name; the first one is preferred."""
 
-    def __init__(self, *models: Model, **efforts: tuple[str, ...]) -> None:
-        self.models = {id_of(model): model for model in models}
-        self.efforts = efforts
+    def __init__(self, *models: FakeModel, **efforts: tuple[str, ...]) -> None:
+        for model in models:
+            model.info = attrs.evolve(model.info, efforts=efforts.get(model.name, ()))
+        self.models = {model.info.model_id: model for model in models}
 
     def available(self) -> list[ModelInfo]:
-        return [
-            ModelInfo(
-                model_id=model_id,
-                title=model.name.capitalize(),
-                context_window=model.context_window,
-                efforts=self.efforts.get(model.name, ()),
-            )
-            for model_id, model in self.models.items()
-        ]
+        return [model.info for model in self.models.values()]
+
+    def forget(self) -> None:
+        self.models.clear()
 
     def open(self, model_id: str | None) -> Model:
         if model_id is None:

@@ -38,6 +38,7 @@ class Method(NamedTuple):
 METHODS: Final = {
     "initialize": Method("initialize", None),
     "authenticate": Method("authenticate", "AuthenticateRequest"),
+    "logout": Method("logout", "LogoutRequest"),
     "session/new": Method("new_session", "NewSessionRequest"),
     "session/load": Method("load_session", "LoadSessionRequest"),
     "session/resume": Method("resume_session", "ResumeSessionRequest"),
@@ -77,6 +78,9 @@ class Agent(Protocol):
         self, params: types.AuthenticateRequest
     ) -> Outcome[types.AuthenticateResponse]:
         """``authenticate``."""
+
+    def logout(self, params: types.LogoutRequest) -> Outcome[types.LogoutResponse]:
+        """``logout``."""
 
     def new_session(self, params: types.NewSessionRequest) -> Outcome[types.NewSessionResponse]:
         """``session/new``."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from acp_bridge.vocabulary import JsonObject, JsonValue
 
-__all__ = ["CONFIGURED_MODEL", "ClientTraits", "answer_initialize", "client_traits"]
+__all__ = ["CONFIGURED_MODEL", "SETUP", "ClientTraits", "answer_initialize", "client_traits"]
 
 PROTOCOL_VERSION: Final = 1
 """The one version that we speak; the answer to any other that a client asks for."""
@@ -29,6 +29,10 @@ CONFIGURED_MODEL: Final[JsonObject] = {
     "description": "Work with the model and key that acp-bridge is set up with.",
 }
 """The auth method that is always there: some clients fail without one (``acp`` section 6)."""
+
+
+SETUP: Final = "setup"
+"""The auth method that runs ``acp-bridge setup`` in a terminal of the client."""
 
 
 class ClientTraits(NamedTuple):
@@ -57,16 +61,20 @@ class ClientTraits(NamedTuple):
 
 
 def answer_initialize(
-    params: JsonValue, *, version: str, auth_methods: Sequence[JsonObject] = (CONFIGURED_MODEL,)
+    params: JsonValue, *, version: str, setup_command: Sequence[str]
 ) -> JsonObject:
     """The result for an ``initialize`` request: version 1 whatever integer was asked for.
+
+    ``setup_command`` is what stores a key, run in a terminal; offered to clients that open one.
 
     Raises:
         InvalidParamsError: the parameters are no object, or their ``protocolVersion`` is no
             integer from 0 to 65535 (R015).
     """
     _check_version(params)
-    assert auth_methods, "clients need at least one auth method"
+    methods = [CONFIGURED_MODEL]
+    if client_traits(params).auth_terminal:
+        methods.append(_setup_method(setup_command))
     return {
         "protocolVersion": PROTOCOL_VERSION,
         "agentInfo": {"name": "acp-bridge", "title": "ACP Bridge", "version": version},
@@ -75,8 +83,27 @@ def answer_initialize(
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
             "mcpCapabilities": {"http": False, "sse": False},
             "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+            "auth": {"logout": {}},
         },
-        "authMethods": list(auth_methods),
+        "authMethods": list(methods),
+    }
+
+
+def _setup_method(command: Sequence[str]) -> JsonObject:
+    """Signing in by a command in a terminal; exit status 0 means success.
+
+    Clients append ``args`` to the command they start us with; before the type was stable some
+    took a whole command from ``_meta``.
+    """
+    name = "Store a key in a terminal"
+    whole: JsonObject = {"label": name, "command": command[0], "args": list(command[1:])}
+    return {
+        "type": "terminal",
+        "id": SETUP,
+        "name": name,
+        "description": "Asks for a provider and its key, and stores the key for you alone.",
+        "args": ["setup"],
+        "_meta": {"terminal-auth": whole},
     }
 
 

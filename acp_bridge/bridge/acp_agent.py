@@ -16,7 +16,13 @@ import attrs
 from acp_bridge.acp.agent_side import Followed
 from acp_bridge.acp.base import Unknown
 from acp_bridge.acp.client_side import ClientCalls
-from acp_bridge.acp.hello import CONFIGURED_MODEL, ClientTraits, answer_initialize, client_traits
+from acp_bridge.acp.hello import (
+    CONFIGURED_MODEL,
+    SETUP,
+    ClientTraits,
+    answer_initialize,
+    client_traits,
+)
 from acp_bridge.acp.types import (
     AuthenticateRequest,
     AuthenticateResponse,
@@ -31,6 +37,8 @@ from acp_bridge.acp.types import (
     ListSessionsResponse,
     LoadSessionRequest,
     LoadSessionResponse,
+    LogoutRequest,
+    LogoutResponse,
     NewSessionRequest,
     NewSessionResponse,
     PromptRequest,
@@ -124,9 +132,9 @@ class AcpAgent:
     """Implements `acp.agent_side.Agent` for one connection.
 
     ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
-    tells whether the connection has ended; ``opened`` is called when a session has been opened
-    and the client's user begins to type. ``runs_here``: commands run in this process, not in
-    terminals of the client.
+    tells whether the connection has ended; ``setup_command`` stores a key, in a terminal;
+    ``opened`` is called when a session has been opened and the client's user begins to type;
+    ``runs_here``: commands run in this process, not in the client's terminals.
     """
 
     def __init__(
@@ -136,11 +144,13 @@ class AcpAgent:
         calls: ClientCalls,
         version: str,
         traits: ClientTraits,
+        setup_command: Sequence[str],
         is_gone: Callable[[], bool],
         opened: Callable[[], None] = lambda: None,
         runs_here: bool = True,
     ) -> None:
         self._opened = opened
+        self._setup_command = setup_command
         self._runs_here = runs_here
         self._is_gone = is_gone
         self._runtime = runtime
@@ -151,13 +161,13 @@ class AcpAgent:
 
     def initialize(self, params: JsonValue) -> JsonObject:
         """Say what we are; a client that says it again is taken at its last word."""
-        answer = answer_initialize(params, version=self._version)
+        answer = answer_initialize(params, version=self._version, setup_command=self._setup_command)
         self._traits = client_traits(params)
         return answer
 
     async def authenticate(self, params: AuthenticateRequest) -> AuthenticateResponse:
         """Look whether there is a model now; idempotent."""
-        if params.method_id != CONFIGURED_MODEL["id"]:
+        if params.method_id not in {CONFIGURED_MODEL["id"], SETUP}:
             raise InvalidParamsError(
                 f"There is no auth method {params.method_id!r:.100}: use "
                 f"{CONFIGURED_MODEL['id']!r}.",
@@ -165,6 +175,11 @@ class AcpAgent:
             )
         self._runtime.check_model()
         return AuthenticateResponse()
+
+    async def logout(self, _params: LogoutRequest) -> LogoutResponse:
+        """Forget every stored key; sessions that are open go on with what they have."""
+        self._runtime.forget_keys()
+        return LogoutResponse()
 
     async def new_session(self, params: NewSessionRequest) -> Followed[NewSessionResponse]:
         """Open an empty session."""

@@ -100,7 +100,7 @@ class AnswerTaker:
         """The row of an answer; ``cut`` when a cancel ended it."""
         source: JsonObject = {"kind": "model", **self._asked}
         if recorder.replay_state is not None:
-            source["replayState"] = recorder.replay_state
+            source["replayState"] = _replay_state(recorder.replay_state, with_calls=with_calls)
         data: JsonObject = {
             "turn": self._turn,
             "step": self._step,
@@ -201,6 +201,15 @@ class AnswerTaker:
             "retry": retry.number,
         }
         return Draft("llm/retry-started", data)
+
+
+def _replay_state(state: JsonObject, *, with_calls: bool) -> JsonObject:
+    """A provider's state for the blocks that the message holds."""
+    blocks = state.get("blocks")
+    if with_calls or not isinstance(blocks, list):
+        return state
+    kept = [b for b in blocks if not (isinstance(b, dict) and b.get("type") == "tool-call")]
+    return {**state, "blocks": kept}
 
 
 def failure_json(failure: FailureChunk) -> JsonObject:

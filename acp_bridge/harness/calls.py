@@ -55,7 +55,10 @@ _REFUSALS = {
 
 @attrs.define(slots=True)
 class Planned:
-    """A call on its way. ``fault`` is a result known before running; ``seq`` its ``tool/call``."""
+    """A call on its way. ``fault`` is a result known before running; ``seq`` its ``tool/call``.
+
+    ``output`` is the end of what it told, for its result if it is cancelled.
+    """
 
     call_id: CallId
     name: str
@@ -66,7 +69,7 @@ class Planned:
     fault: ToolResult | None = None
     ask_id: str | None = None
     seq: int | None = None
-    output: list[str] = attrs.field(factory=list)
+    output: str = ""
 
 
 class CallRunner:
@@ -119,8 +122,10 @@ class CallRunner:
                 rows.append(self._call_row(call))
                 text, code = "Error: cancelled before it ran.", "ABORTED_BEFORE_DISPATCH"
             else:
-                told = "".join(call.output)[-ABORTED_OUTPUT_CHARS_MAX:]
-                text, code = f"{told}\nError: cancelled while running.".lstrip("\n"), "ABORTED"
+                text, code = (
+                    f"{call.output}\nError: cancelled while running.".lstrip("\n"),
+                    "ABORTED",
+                )
             result = ToolResult(text, is_error=True, error_name="ToolAbortedError", error_code=code)
             rows.append(self._result_row(call, result))
         self.unanswered.clear()
@@ -248,7 +253,7 @@ class CallRunner:
 
     def _context(self, call: Planned) -> ToolContext:
         def emit(text: str) -> None:
-            call.output.append(text)
+            call.output = (call.output + text)[-ABORTED_OUTPUT_CHARS_MAX:]
             self._desk.committer.emit(ToolOutput(call.call_id, text))
 
         def in_terminal(terminal_id: str) -> None:
@@ -261,6 +266,7 @@ class CallRunner:
             emit=emit,
             spill_dir=world.spill_dir,
             env=world.env,
+            flow=self._desk.client.flow,
             runner=None if world.runs_here else self._desk.client,
             in_terminal=in_terminal,
         )

@@ -12,16 +12,13 @@ from acp_bridge.ports import (
     DEFAULT_EFFORT,
     Model,
     ModelCatalog,
-    ModelInfo,
     OptionName,
     SessionOptions,
 )
 from acp_bridge.vocabulary import Draft, JsonObject, Mode, OptionsChanged
 
-
-def id_of(model: Model) -> str:
-    """The catalog's name of a model."""
-    return f"{model.provider}:{model.name}"
+_OTHER_NAMES = {"deepseek-official": "deepseek"}
+"""How the other harness calls a provider in its logs."""
 
 
 def first_choices(catalog: ModelCatalog, mode: Mode) -> Choices:
@@ -30,8 +27,7 @@ def first_choices(catalog: ModelCatalog, mode: Mode) -> Choices:
     Raises:
         AuthRequiredError, ConfigError: there is no model to talk to.
     """
-    model = catalog.open(None)
-    return Choices(mode=mode, model_id=id_of(model), model=model)
+    return Choices(mode=mode, model=catalog.open(None))
 
 
 def stored_choices(
@@ -48,17 +44,18 @@ def stored_choices(
     selection = memory.selection
     if selection is None:
         return chosen, None
-    wanted = f"{selection.get('provider')}:{selection.get('model')}"
-    if wanted != chosen.model_id:
+    provider, name = str(selection.get("provider")), str(selection.get("model"))
+    if (provider, name) != (chosen.model.provider, chosen.model.name):
+        wanted = f"{_OTHER_NAMES.get(provider, provider)}:{name}"
         try:
             chosen.model = catalog.open(wanted)
         except (AuthRequiredError, ConfigError):
             return chosen, f"The model {wanted} is not available now; {chosen.model_id} answers."
-        chosen.model_id = wanted
     effort = selection.get("reasoningEffort")
     if not isinstance(effort, str):
         return chosen, None
-    if all(effort not in i.efforts for i in catalog.available() if i.model_id == wanted):
+    wanted = chosen.model_id
+    if effort not in chosen.model.info.efforts:
         return chosen, f"The model {wanted} has no effort {effort!r:.100} now; its default is used."
     chosen.effort = effort
     return chosen, None
@@ -69,9 +66,7 @@ def options_of(desk: Desk) -> SessionOptions:
     choices = desk.choices
     models = list(desk.catalog.available())
     if all(info.model_id != choices.model_id for info in models):
-        window = choices.model.context_window
-        current = ModelInfo(choices.model_id, title=choices.model.name, context_window=window)
-        models.insert(0, current)
+        models.insert(0, choices.model.info)
     return SessionOptions(choices.mode, choices.model_id, choices.effort, models)
 
 
@@ -117,7 +112,7 @@ def _choose_mode(desk: Desk, value: str) -> tuple[list[Draft], Choices]:
         )
     now = desk.choices
     rows = [] if info.mode == now.mode else mode_rows(info.mode, before=now.mode)
-    return rows, Choices(info.mode, now.model_id, now.model, now.effort)
+    return rows, Choices(info.mode, now.model, now.effort)
 
 
 def _choose_model(desk: Desk, value: str) -> tuple[list[Draft], Choices]:
@@ -136,7 +131,7 @@ def _choose_model(desk: Desk, value: str) -> tuple[list[Draft], Choices]:
     except (AuthRequiredError, ConfigError) as failure:
         raise InvalidParamsError(failure.details, field="value") from failure
     effort = now.effort if now.effort in info.efforts else None
-    return [_selection(model, effort)], Choices(now.mode, value, model, effort)
+    return [_selection(model, effort)], Choices(now.mode, model, effort)
 
 
 def _choose_effort(desk: Desk, value: str) -> tuple[list[Draft], Choices]:
@@ -149,7 +144,7 @@ def _choose_effort(desk: Desk, value: str) -> tuple[list[Draft], Choices]:
         )
     effort = None if value == DEFAULT_EFFORT else value
     rows = [] if effort == now.effort else [_selection(now.model, effort)]
-    return rows, Choices(now.mode, now.model_id, now.model, effort)
+    return rows, Choices(now.mode, now.model, effort)
 
 
 def _selection(model: Model, effort: str | None) -> Draft:

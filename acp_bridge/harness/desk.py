@@ -58,13 +58,17 @@ class ToolBox(Mapping[str, Tool]):
 class Choices:
     """What the user chose: in force from the next request on. Replaced by `choosing`, as a whole.
 
-    ``model_id`` is the catalog's name of ``model``; ``effort`` None: as the provider likes.
+    ``effort`` None: as the provider likes.
     """
 
     mode: Mode
-    model_id: str
     model: Model
     effort: str | None = None
+
+    @property
+    def model_id(self) -> str:
+        """The catalog's name of the model."""
+        return self.model.info.model_id
 
 
 @attrs.define(slots=True)

@@ -17,6 +17,7 @@ class RecordingModel:
         self.provider = model.provider
         self.name = model.name
         self.context_window = model.context_window
+        self.info = model.info
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Note the request, then answer as the other model does."""
@@ -47,6 +48,10 @@ class RecordingCatalog:
     def available(self) -> Sequence[ModelInfo]:
         """As the other catalog says."""
         return self._catalog.available()
+
+    def forget(self) -> None:
+        """As the other catalog does."""
+        self._catalog.forget()
 
     def open(self, model_id: str | None) -> Model:
         """The other catalog's model, recorded."""

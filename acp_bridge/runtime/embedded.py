@@ -106,6 +106,10 @@ class EmbeddedRuntime:
         """Look again whether there is a model to talk to."""
         self._catalog.open(None)
 
+    def forget_keys(self) -> None:
+        """Sign out: forget every stored key."""
+        self._catalog.forget()
+
     async def new_session(self, cwd: Path, client: Client) -> HarnessSession:
         """A session with an empty log; nothing is stored before its first prompt."""
         choices = first_choices(self._catalog, self._mode)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 
 from acp_bridge.harness.tools import DiskFiles, builtin_tools, check_arguments
 from acp_bridge.ports import Tool, ToolContext, ToolFiles, ToolResult
@@ -32,6 +33,7 @@ class World:
             emit=self._hear,
             spill_dir=self.spill,
             env=self.env,
+            flow=anyio.lowlevel.checkpoint,
         )
 
     def _hear(self, text: str) -> None:

@@ -110,9 +110,22 @@ def test_a_bad_config_file_is_one_sentence_that_names_it(
     assert (config.returncode, config.stderr.decode()) == (2, said)
 
 
+def test_a_closed_stderr_takes_the_sentence_but_not_the_exit_code(place: Place) -> None:
+    for flags, code in ((["--runtime", "dsh"], 2), ([], 0)):
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" 2>&-', "sh", *place.command(*flags)],
+            input=HELLO,
+            capture_output=True,
+            env=place.env,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, b"")
+
+
 def test_a_home_that_is_a_file_or_a_folder_as_config_file_is_one_sentence(place: Place) -> None:
     place.home.write_text("I am a file")
-    assert f"{place.home} cannot be used: not a directory" in refused(
+    assert f"{place.home} cannot be used: it is no folder" in refused(
         place, "--home", str(place.home)
     )
     place.home.unlink()

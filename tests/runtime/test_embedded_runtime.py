@@ -17,7 +17,6 @@ from acp_bridge.errors import (
 )
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import builtin_tools
-from acp_bridge.models.choose import model_from_name
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
 from acp_bridge.ports import ClientCommand, CommandEnd, Model, ModelInfo, PermissionAsk

@@ -1,7 +1,7 @@
 """The `bash` tool: one shell command, with a time limit, ended with all it started."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -96,7 +96,7 @@ class BashTool(NoPreview):
         reach_all = True
         try:
             with anyio.move_on_after(timeout_ms / 1000) as limit:
-                await _follow(child, output)
+                await _follow(child, output, context.flow)
                 reach_all = False
         finally:
             left = await child.end("tree" if reach_all else "group")
@@ -109,12 +109,16 @@ class BashTool(NoPreview):
         return command_result(ended, output.kept, workdir)
 
 
-async def _follow(child: Child, output: CommandOutput) -> None:
-    """Take output until the shell has ended and its output too, or the drain time is over."""
+async def _follow(child: Child, output: CommandOutput, flow: Callable[[], Awaitable[None]]) -> None:
+    """Take output until the shell has ended and its output too, or the drain time is over.
+
+    A watcher that reads slowly slows the command: what it prints waits in its pipe, not here.
+    """
     ended = anyio.Event()
 
     async def take() -> None:
         while True:
+            await flow()
             wait_s = output.live.due_in(anyio.current_time())
             with anyio.move_on_after(wait_s) as waiting:
                 data = await child.read()

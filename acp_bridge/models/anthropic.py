@@ -1,0 +1,233 @@
+"""The Messages API, streamed: Anthropic's own, and the one that DeepSeek serves.
+
+Source: Messages API, "Streaming"; dsh section 1.
+"""
+
+import json
+import logging
+from typing import Any, Final
+
+from acp_bridge.models.anthropic_body import messages_body, without_thinking
+from acp_bridge.models.http import Ending, ProviderHttp
+from acp_bridge.models.jsontext import event_json
+from acp_bridge.models.known import Provider, name_of
+from acp_bridge.models.messages import Pictures
+from acp_bridge.ports import (
+    Chunk,
+    FailureChunk,
+    ModelInfo,
+    ModelRequest,
+    ReasoningChunk,
+    StopChunk,
+    TextChunk,
+    ToolCallChunk,
+    UsageChunk,
+)
+from acp_bridge.vocabulary import JsonObject, JsonValue
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = "2023-06-01"
+"""The API's version, sent with each request; there is no other."""
+
+NO_TEXT: Final = "no text where the API says text"
+
+_STOPS: Final[dict[str, StopChunk]] = {
+    "end_turn": StopChunk("end_turn"),
+    "stop_sequence": StopChunk("end_turn"),
+    "tool_use": StopChunk("tool_calls"),
+    "max_tokens": StopChunk("max_tokens"),
+    "model_context_window_exceeded": StopChunk("max_tokens"),
+    "refusal": StopChunk("refusal"),
+}
+
+
+def headers(key: str) -> dict[str, str]:
+    """What says who asks."""
+    return {"x-api-key": key, "anthropic-version": VERSION}
+
+
+class MessagesApi:
+    """The `http_model.Dialect` of the Messages API."""
+
+    def __init__(self, http: ProviderHttp, *, provider: Provider, info: ModelInfo) -> None:
+        self._http = http
+        self._provider = provider
+        self._info = info
+
+    def body(self, request: ModelRequest, pictures: Pictures) -> JsonObject:
+        """What to post."""
+        return messages_body(request, pictures, provider=self._provider, info=self._info)
+
+    def reader(self) -> "AnswerReader":
+        """Who reads the answer."""
+        return AnswerReader(self._http, self._provider.replay_kind, name_of(self._info))
+
+    def mended(self, body: JsonObject, end: Ending) -> JsonObject | None:
+        """The request to send instead of one whose old reasoning was refused."""
+        refused = (
+            isinstance(end, FailureChunk)
+            and end.code == "INVALID_REQUEST"
+            and "thinking" in end.message
+            and ("signature" in end.message or "redacted" in end.message)
+        )
+        if not refused:
+            return None
+        logger.info("earlier reasoning was refused: asking again without it")
+        return without_thinking(body)
+
+
+class AnswerReader:
+    """Reads one answer's events. Pure; ``over`` says that `ending` holds the last chunks."""
+
+    def __init__(self, http: ProviderHttp, replay_kind: str, model: str) -> None:
+        self._http = http
+        self._response: JsonObject = {"kind": replay_kind, "version": 1, "model": model}
+        self._usage: JsonObject = {}
+        self._stop: str | None = None
+        self._end: Ending | None = None
+        self._marks: dict[int, JsonObject] = {}
+        self._empty: set[int] = set()
+        self.over = False
+
+    def read(self, data: str) -> tuple[Chunk, ...]:
+        """The chunks of one event."""
+        try:
+            event: Any = event_json(data)
+            match event["type"]:
+                case "content_block_delta":
+                    return self._delta(event["index"], event["delta"])
+                case "content_block_start":
+                    return self._start(event["index"], event["content_block"])
+                case "content_block_stop":
+                    return self._block_end(event["index"])
+                case "message_start":
+                    self._count(event["message"].get("usage"))
+                case "message_delta":
+                    self._count(event.get("usage"))
+                    self._stop = event["delta"].get("stop_reason") or self._stop
+                case "message_stop":
+                    self._end, self.over = self._stopped(), True
+                case "error":
+                    self._end, self.over = self._http.failed(event.get("error")), True
+                case _:
+                    pass  # a ping, or what a later version of the API adds
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            logger.warning("an event of %s is not as its API says", self._response["model"])
+            self._end, self.over = self._http.malformed(), True
+        return ()
+
+    def finish_early(self) -> None:
+        """The stream ended before the answer said so."""
+        # With a reason to stop all blocks are whole: only the farewell is missing.
+        self._end = self._http.cut_off() if self._stop is None else self._stopped()
+        self.over = True
+
+    def ending(self) -> tuple[Chunk, ...]:
+        """The last chunks: what it cost, and how it ended."""
+        assert self._end is not None
+        if isinstance(self._end, FailureChunk) or not self._usage:
+            return (self._end,)
+        usage = UsageChunk(
+            input_tokens=_count(self._usage, "input_tokens"),
+            output_tokens=_count(self._usage, "output_tokens"),
+            cache_read_tokens=_count(self._usage, "cache_read_input_tokens"),
+            cache_write_tokens=_count(self._usage, "cache_creation_input_tokens"),
+        )
+        return (usage, self._end)
+
+    def _delta(self, index: int, delta: JsonObject) -> tuple[Chunk, ...]:
+        match delta["type"]:
+            case "text_delta":
+                text = delta["text"]
+                if not isinstance(text, str):
+                    raise TypeError(NO_TEXT)
+                self._empty.discard(index)
+                return (TextChunk(index, text),)
+            case "thinking_delta":
+                return self._told(index, ReasoningChunk(index, _text(delta["thinking"])))
+            case "input_json_delta":
+                call_id = str(self._marks[index]["id"])
+                piece = _text(delta["partial_json"])
+                if not piece:
+                    return ()
+                return self._told(index, ToolCallChunk(index, call_id, None, piece))
+            case "signature_delta":
+                mark = self._marks[index]
+                mark["signature"] = str(mark.get("signature", "")) + _text(delta["signature"])
+            case _:
+                pass
+        return ()
+
+    def _start(self, index: int, block: JsonObject) -> tuple[Chunk, ...]:
+        self._empty.add(index)
+        match block["type"]:
+            case "text":
+                self._marks[index] = {"type": "text"}
+                text = block.get("text")
+                return self._told(index, TextChunk(index, _text(text))) if text else ()
+            case "thinking":
+                self._marks[index] = {"type": "reasoning"}
+                if signature := block.get("signature"):
+                    self._marks[index]["signature"] = _text(signature)
+                text = block.get("thinking")
+                return self._told(index, ReasoningChunk(index, _text(text))) if text else ()
+            case "tool_use":
+                call_id = _text(block["id"])
+                self._marks[index] = {"type": "tool-call", "id": call_id}
+                begun = ToolCallChunk(index, call_id, _text(block["name"]), "")
+                if not block.get("input"):
+                    return (begun,)
+                # Not the official API: a server that has the arguments whole.
+                whole = json.dumps(block["input"], ensure_ascii=False)
+                return (begun, *self._told(index, ToolCallChunk(index, call_id, None, whole)))
+            case "redacted_thinking":
+                self._marks[index] = {"type": "hidden", "block": block}
+            case _:
+                pass  # what a later version of the API adds; nothing that we asked for
+        return ()
+
+    def _block_end(self, index: int) -> tuple[Chunk, ...]:
+        mark = self._marks.get(index)
+        if mark is None or index not in self._empty:
+            return ()
+        if mark["type"] == "tool-call":
+            return (ToolCallChunk(index, str(mark["id"]), None, "{}"),)
+        if mark["type"] == "reasoning" and (signature := mark.get("signature")):
+            # Thought without telling: the log has no block for it, yet it must go back.
+            block: JsonObject = {"type": "thinking", "thinking": "", "signature": signature}
+            self._marks[index] = {"type": "hidden", "block": block}
+        return ()
+
+    def _told(self, index: int, chunk: Chunk) -> tuple[Chunk, ...]:
+        self._empty.discard(index)
+        return (chunk,)
+
+    def _count(self, usage: JsonValue) -> None:
+        """Keep the newest of each count: later events repeat them as running totals."""
+        if isinstance(usage, dict):
+            self._usage.update({key: n for key, n in usage.items() if n is not None})
+
+    def _stopped(self) -> StopChunk:
+        stop = _STOPS.get(self._stop or "")
+        if stop is None:
+            logger.warning("%s stopped for %r", self._response["model"], self._stop)
+            stop = _STOPS["end_turn"]
+        blocks: list[JsonValue] = [
+            {key: value for key, value in mark.items() if key != "id"}
+            for index, mark in sorted(self._marks.items())
+            # An empty block is none to the log, which counts these beside its own.
+            if index not in self._empty or mark["type"] in {"hidden", "tool-call"}
+        ]
+        return StopChunk(stop.reason, {"response": self._response, "blocks": blocks})
+
+
+def _text(value: JsonValue) -> str:
+    if not isinstance(value, str):
+        raise TypeError(NO_TEXT)
+    return value
+
+
+def _count(usage: JsonObject, name: str) -> int:
+    value = usage.get(name)
+    return max(0, value) if isinstance(value, int) else 0
