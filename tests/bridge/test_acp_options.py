@@ -1,14 +1,18 @@
 """Mode, model and effort over the whole bridge: both forms in step, found again, never made up."""
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+import anyio.from_thread
 import pytest
 from acp_rig import HI, HOLD, Bench, Editor, bash, said, selected, write
 from fake_models import FakeCatalog, FakeModel
 
 from acp_bridge.ports import StopChunk, TextChunk, ToolCallChunk
-from acp_bridge.vocabulary import JsonObject, JsonValue
+from acp_bridge.sessions import LogWriter
+from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
 
@@ -401,3 +405,31 @@ async def test_set_requests_side_by_side_end_with_both_forms_equal(bench: Bench)
                 told["legacy"] = str(update["currentModeId"])
         answer = await opened(editor, bench, "resume", session_id)
         assert told == {"legacy": chosen(answer)["legacy"], "config": chosen(answer)["mode"]}
+
+
+async def test_what_a_command_changes_is_told_also_beside_a_request_that_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_writing, go = anyio.Event(), threading.Event()
+    append = LogWriter.append
+
+    def slow(self: LogWriter, drafts: Sequence[Draft]) -> list[Event]:
+        if drafts and drafts[-1].type == "plan/mode":
+            anyio.from_thread.run_sync(is_writing.set)
+            assert go.wait(5)
+        return append(self, drafts)
+
+    monkeypatch.setattr(LogWriter, "append", slow)
+    async with bench.editor(catalog=models()) as editor:
+        session_id = await editor.new(bench.cwd)
+        prompt = await editor.start("session/prompt", said(session_id, "/mode plan"))
+        with anyio.fail_after(5):
+            await is_writing.wait()
+        refused = await editor.start(
+            "session/set_mode", {"sessionId": session_id, "modeId": "nope"}
+        )
+        await editor.call("session/list", {})  # so the one before it has been taken
+        go.set()
+        assert "error" in await editor.answer(refused)
+        assert (await editor.answer(prompt))["result"] == {"stopReason": "end_turn"}
+        assert changes(editor) == [("config", "plan"), ("legacy", "plan")]

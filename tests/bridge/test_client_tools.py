@@ -1,7 +1,5 @@
 """What the agent asks of a client: only what it offers, and for every tool (R019)."""
 
-from pathlib import Path
-
 import anyio
 import pytest
 from acp_rig import Bench, Reply, allow, bash, said, write
@@ -53,11 +51,6 @@ class Host:
     @property
     def used(self) -> list[str]:
         return [method for method in self.asked if method != "session/request_permission"]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path.resolve())
 
 
 EDIT: JsonObject = {"file_path": "a.txt", "old_string": "unsaved", "new_string": "changed"}

@@ -95,11 +95,20 @@ class Watch:
         )
 
 
+WAITS = ("CREATE_WAIT_S", "KILLED_WAIT_S", "OUTPUT_WAIT_S", "CANCELLED_WAIT_S")
+
+
 @pytest.fixture(autouse=True)
-def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CREATE_WAIT_S", "KILLED_WAIT_S", "OUTPUT_WAIT_S", "CANCELLED_WAIT_S"):
-        monkeypatch.setattr(terminals, name, 0.02)
+def brief(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Waits are long where an answer comes, and short where, as said of one, it never does."""
+
+    def set_waits(seconds: float) -> None:
+        for name in WAITS:
+            monkeypatch.setattr(terminals, name, seconds)
+
     monkeypatch.setattr(permissions, "GONE_WAIT_S", 0.02)
+    set_waits(4.0)
+    return lambda answer: set_waits(0.02) if answer is NEVER else None
 
 
 async def run(peer: FakePeer, watch: Watch | None = None) -> CommandEnd:
@@ -116,7 +125,10 @@ async def test_a_command_is_shown_waited_for_read_and_released() -> None:
 
 
 @pytest.mark.parametrize("answer", [REFUSED, NEVER, None, {"terminalId": None}])
-async def test_without_a_terminal_there_is_nothing_to_release(answer: object) -> None:
+async def test_without_a_terminal_there_is_nothing_to_release(
+    answer: object, brief: Callable[[object], None]
+) -> None:
+    brief(answer)
     peer = FakePeer(create=answer)
     with pytest.raises(OSError, match=r"the client (could|did) not make a terminal"):
         await run(peer)
@@ -150,7 +162,10 @@ async def test_a_client_that_cannot_wait_may_know_the_end() -> None:
     assert end == CommandEnd(output="x", is_cut=True, exit_code=4)
 
 
-async def test_output_that_never_comes_is_not_waited_for_without_end() -> None:
+async def test_output_that_never_comes_is_not_waited_for_without_end(
+    brief: Callable[[object], None],
+) -> None:
+    brief(NEVER)
     peer = FakePeer(output=NEVER)
     end = await run(peer)
     assert (end.exit_code, end.fault) == (
@@ -161,7 +176,11 @@ async def test_output_that_never_comes_is_not_waited_for_without_end() -> None:
 
 
 @pytest.mark.parametrize("then", [{"signal": "SIGKILL"}, NEVER, REFUSED])
-async def test_a_command_that_runs_too_long_is_killed_and_released(then: object) -> None:
+async def test_a_command_that_runs_too_long_is_killed_and_released(
+    then: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if then is NEVER:
+        monkeypatch.setattr(terminals, "KILLED_WAIT_S", 0.02)
     peer = FakePeer(wait_for_exit=[NEVER, then])
     end = await run(peer, Watch(timeout_s=0.02))
     assert end.timed_out
@@ -171,7 +190,10 @@ async def test_a_command_that_runs_too_long_is_killed_and_released(then: object)
 
 
 @pytest.mark.parametrize("output", [GOOD["terminal/output"], NEVER, REFUSED, None, GONE])
-async def test_a_cancel_kills_reads_and_releases_and_waits_for_little(output: object) -> None:
+async def test_a_cancel_kills_reads_and_releases_and_waits_for_little(
+    output: object, brief: Callable[[object], None]
+) -> None:
+    brief(output)
     peer, watch = FakePeer(wait_for_exit=NEVER, output=output), Watch()
     async with anyio.create_task_group() as group:
         group.start_soon(run, peer, watch)

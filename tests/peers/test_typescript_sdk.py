@@ -142,7 +142,7 @@ def test_commands_run_in_terminals_of_the_client_and_each_is_released(desk: Desk
     desk.answers(
         [bash("c1", "echo a && echo 'b c'; exit 3"), bash("c2", "pwd", workdir="..")],
         [bash("c3", "head -c 3000000 /dev/zero | tr '\\0' x")],
-        [bash("c4", "echo started; sleep 60", timeoutMs=700)],
+        [bash("c4", "echo started; sleep 60", timeoutMs=2500)],
         [{"text": "Done."}],
     )
     seen = desk.play(
