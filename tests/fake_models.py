@@ -1,6 +1,6 @@
 """Models and a catalog of several, for tests of what a user chooses."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
 import attrs
@@ -38,9 +38,15 @@ class FakeCatalog:
     """A `ports.ModelCatalog` of models and their efforts by name; the first one is preferred."""
 
     def __init__(self, *models: FakeModel, **efforts: tuple[str, ...]) -> None:
-        for model in models:
-            model.info = attrs.evolve(model.info, efforts=efforts.get(model.name, ()))
         self.models = {model.info.model_id: model for model in models}
+        for name, levels in efforts.items():
+            self.give(name, *levels)
+
+    def give(self, name: str, *efforts: str) -> None:
+        """Let a model take these efforts, and no others."""
+        for model in self.models.values():
+            if model.name == name:
+                model.info = attrs.evolve(model.info, efforts=efforts)
 
     def available(self) -> list[ModelInfo]:
         return [model.info for model in self.models.values()]
@@ -54,3 +60,20 @@ class FakeCatalog:
         if model_id not in self.models:
             raise ConfigError(f"The model {model_id} is not available.")
         return self.models[model_id]
+
+
+class OneModel:
+    """A `ports.ModelCatalog` of one model, made when it is asked for."""
+
+    def __init__(self, make: Callable[[], Model]) -> None:
+        self._make = make
+
+    def available(self) -> list[ModelInfo]:
+        return []
+
+    def forget(self) -> None:
+        """There is no key."""
+
+    def open(self, model_id: str | None) -> Model:
+        del model_id
+        return self._make()

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import attrs
-from fake_models import FakeCatalog
+from fake_models import FakeCatalog, OneModel
 
 from acp_bridge.errors import StoreFailedError
 from acp_bridge.harness.choosing import stored_choices
@@ -237,7 +237,7 @@ async def rig(
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
     )
     memory = SessionMemory(writer.events)
-    catalog = model if isinstance(model, FakeCatalog) else FakeCatalog(model)
+    catalog = model if isinstance(model, FakeCatalog) else OneModel(lambda: model)
     choices, notice = stored_choices(catalog, memory, mode)
     desk = Desk(
         session_id=SESSION,

@@ -164,7 +164,7 @@ async def test_a_disk_that_refuses_a_choice_leaves_all_as_it_was(tmp_path: Path)
 
 async def test_a_model_brings_its_efforts_and_drops_what_it_cannot(tmp_path: Path) -> None:
     catalog = models("deeper")
-    catalog.efforts["deeper"] = ("high", "highest")
+    catalog.give("deeper", "high", "highest")
     async with rig(tmp_path, catalog) as r:
         assert r.session.options().efforts == ()
         await r.session.choose("model", "fake:deep")

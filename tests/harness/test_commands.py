@@ -63,7 +63,7 @@ async def test_model_shows_and_switches(tmp_path: Path) -> None:
         assert "`fake:deep` (now): Deep" in await run(r, "model", "fake:deep")
         assert (await run(r, "model", "deep")).startswith("[error] There is no model 'deep'")
         await r.prompt()
-    assert [len(m.asked) for m in catalog.models.values()] == [0, 1]  # type: ignore[attr-defined]
+    assert [len(m.asked) for m in catalog.models.values()] == [0, 1]
 
 
 async def test_title_names_the_session_and_the_first_prompt_does_not_rename_it(
@@ -91,7 +91,7 @@ async def test_a_command_costs_no_model_call_and_opens_no_turn(tmp_path: Path) -
         assert await r.prompt() == TurnEnd("completed")
         assert r.data("turn/start") == [{"turn": 1}]
         assert len(r.data("permission/preset")) == 1
-    [request] = catalog.models["fake:plain"].asked  # type: ignore[attr-defined]
+    [request] = catalog.models["fake:plain"].asked
     assert len(request.messages) == 1
 
 

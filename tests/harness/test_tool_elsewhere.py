@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anyio.lowlevel
 import pytest
 from tool_world import World, meta_of
 
@@ -42,6 +43,7 @@ class Elsewhere(World):
             emit=self.told.append,
             spill_dir=self.spill,
             env=self.env,
+            flow=anyio.lowlevel.checkpoint,
             runner=self.runner,
             in_terminal=self.terminals.append,
         )

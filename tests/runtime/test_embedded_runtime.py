@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from fake_models import OneModel
 
 from acp_bridge.errors import (
     AuthRequiredError,
@@ -17,9 +18,10 @@ from acp_bridge.errors import (
 )
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import builtin_tools
+from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import ClientCommand, CommandEnd, Model, ModelInfo, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk
 from acp_bridge.runtime.embedded import PAGE_SIZE, EmbeddedRuntime, Outside
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.vocabulary import Answer, Draft, JsonObject, Prompt, SessionId, StreamDelta
@@ -49,20 +51,6 @@ class Nobody:
 
     async def flow(self) -> None:
         return
-
-
-class OneModel:
-    """A `ports.ModelCatalog` of one model."""
-
-    def __init__(self, make: Callable[[], Model]) -> None:
-        self._make = make
-
-    def available(self) -> list[ModelInfo]:
-        return []
-
-    def open(self, model_id: str | None) -> Model:
-        del model_id
-        return self._make()
 
 
 class Bench:
@@ -260,7 +248,9 @@ async def test_a_session_open_in_another_process_is_a_conflict(bench: Bench) -> 
 
 
 async def test_without_a_model_nothing_opens(bench: Bench) -> None:
-    async with bench.runtime(lambda: model_from_name(None)) as runtime:
+    async with bench.runtime(
+        lambda: Catalog(home=bench.home, environment={}).open(None)
+    ) as runtime:
         with pytest.raises(AuthRequiredError):
             await bench.new(runtime)
         with pytest.raises(AuthRequiredError):
