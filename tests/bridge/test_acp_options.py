@@ -448,19 +448,18 @@ async def test_however_choices_prompts_and_openings_fall_the_client_knows_the_tr
                 mode = pick(["ask", "plan", "full", "nope"])
                 model = pick(["fake:plain", "fake:deep", "nope"])
                 cwd: JsonObject = {"cwd": str(bench.cwd), "mcpServers": []}
-                method, more = pick(
-                    [
-                        ("session/set_mode", {"modeId": mode}),
-                        ("session/set_config_option", {"configId": "mode", "value": mode}),
-                        ("session/set_config_option", {"configId": "model", "value": model}),
-                        ("session/set_config_option", {"configId": "effort", "value": "low"}),
-                        ("session/prompt", said(session_id, f"/mode {mode}")),
-                        ("session/prompt", said(session_id, f"/model {model}")),
-                        ("session/prompt", said(session_id, "hello")),
-                        ("session/load", cwd),
-                        ("session/resume", cwd),
-                    ]
-                )
+                requests: list[tuple[str, JsonObject]] = [
+                    ("session/set_mode", {"modeId": mode}),
+                    ("session/set_config_option", {"configId": "mode", "value": mode}),
+                    ("session/set_config_option", {"configId": "model", "value": model}),
+                    ("session/set_config_option", {"configId": "effort", "value": "low"}),
+                    ("session/prompt", said(session_id, f"/mode {mode}")),
+                    ("session/prompt", said(session_id, f"/model {model}")),
+                    ("session/prompt", said(session_id, "hello")),
+                    ("session/load", cwd),
+                    ("session/resume", cwd),
+                ]
+                method, more = pick(requests)
                 sent.append(editor.request(method, {**more, "sessionId": session_id}))
                 await editor.send(sent[-1])
                 if method == "session/load" or pick([True, False, False]):
