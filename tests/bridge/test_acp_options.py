@@ -1,5 +1,6 @@
 """Mode, model and effort over the whole bridge: both forms in step, found again, never made up."""
 
+import random
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from fake_models import FakeCatalog, FakeModel
 
 from acp_bridge.ports import StopChunk, TextChunk, ToolCallChunk
 from acp_bridge.sessions import LogWriter
+from acp_bridge.testing.rules import broken_rules
 from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
@@ -378,6 +380,7 @@ async def test_set_requests_side_by_side_end_with_both_forms_equal(bench: Bench)
     async with bench.editor(catalog=models()) as editor:
         session_id = await editor.new(bench.cwd)
         await editor.prompt(session_id)
+        told = Told(editor, await opened(editor, bench, "resume", session_id))
         modes = ("plan", "full", "ask", "accept-edits")
         requests: list[JsonObject] = []
         for mode in modes:
@@ -390,21 +393,8 @@ async def test_set_requests_side_by_side_end_with_both_forms_equal(bench: Bench)
         await editor.send(*requests)
         for request in requests:
             assert "result" in await editor.answer(request["id"])
-        told: dict[str, str] = {}
-        for message in editor.received:
-            result, params = message.get("result"), message.get("params")
-            asked = next((r for r in requests if r["id"] == message.get("id")), None)
-            if asked is not None and asked["method"] == "session/set_mode":
-                told["legacy"] = str(asked["params"]["modeId"])  # type: ignore[call-overload,index]
-            if isinstance(result, dict) and "configOptions" in result:
-                told["config"] = values(result["configOptions"])["mode"]
-            update = params.get("update") if isinstance(params, dict) else None
-            if isinstance(update, dict) and "configOptions" in update:
-                told["config"] = values(update["configOptions"])["mode"]
-            if isinstance(update, dict) and "currentModeId" in update:
-                told["legacy"] = str(update["currentModeId"])
-        answer = await opened(editor, bench, "resume", session_id)
-        assert told == {"legacy": chosen(answer)["legacy"], "config": chosen(answer)["mode"]}
+        seen = told.after(requests)
+        assert seen == chosen(await opened(editor, bench, "resume", session_id))
 
 
 async def test_what_a_command_changes_is_told_also_beside_a_request_that_is_refused(
@@ -433,3 +423,83 @@ async def test_what_a_command_changes_is_told_also_beside_a_request_that_is_refu
         assert "error" in await editor.answer(refused)
         assert (await editor.answer(prompt))["result"] == {"stopReason": "end_turn"}
         assert changes(editor) == [("config", "plan"), ("legacy", "plan")]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_however_choices_prompts_and_openings_fall_the_client_knows_the_truth(
+    bench: Bench, seed: int
+) -> None:
+    pick = random.Random(seed).choice  # a seed, so that a failure can be seen again
+    # What a turn says while its load is on the way is shown again.
+    bench.judge = lambda entries: [b for b in broken_rules(entries) if "taken up again" not in b]
+    session_id = ""
+    for _ in range(2):
+        async with bench.editor(catalog=models()) as editor:
+            if session_id:
+                told = Told(editor, await opened(editor, bench, "resume", session_id))
+            else:
+                params: JsonObject = {"cwd": str(bench.cwd), "mcpServers": []}
+                made = await editor.call("session/new", params)
+                session_id = str(made["sessionId"])
+                told = Told(editor, made)
+                await editor.prompt(session_id)
+            sent: list[JsonObject] = []
+            for _ in range(40):
+                mode = pick(["ask", "plan", "full", "nope"])
+                model = pick(["fake:plain", "fake:deep", "nope"])
+                cwd: JsonObject = {"cwd": str(bench.cwd), "mcpServers": []}
+                requests: list[tuple[str, JsonObject]] = [
+                    ("session/set_mode", {"modeId": mode}),
+                    ("session/set_config_option", {"configId": "mode", "value": mode}),
+                    ("session/set_config_option", {"configId": "model", "value": model}),
+                    ("session/set_config_option", {"configId": "effort", "value": "low"}),
+                    ("session/prompt", said(session_id, f"/mode {mode}")),
+                    ("session/prompt", said(session_id, f"/model {model}")),
+                    ("session/prompt", said(session_id, "hello")),
+                    ("session/load", cwd),
+                    ("session/resume", cwd),
+                ]
+                method, more = pick(requests)
+                sent.append(editor.request(method, {**more, "sessionId": session_id}))
+                await editor.send(sent[-1])
+                if method == "session/load" or pick([True, False, False]):
+                    await editor.answer(sent[-1]["id"])
+                if pick([True] + [False] * 9):
+                    await editor.cancel(session_id)
+            for request in sent:
+                await editor.answer(request["id"])
+            asked = editor.request("session/resume", {**cwd, "sessionId": session_id})
+            seen = told.after(sent)
+            await editor.send(asked)
+            truth = chosen((await editor.answer(asked["id"]))["result"])  # type: ignore[arg-type]
+            assert seen == truth
+
+
+class Told:
+    """What a client knows of its options, having been answered and told all that it was."""
+
+    def __init__(self, editor: Editor, opening: JsonObject) -> None:
+        self._editor = editor
+        self._start = len(editor.received)
+        self._known = chosen(opening)
+
+    def after(self, sent: list[JsonObject]) -> dict[str, str]:
+        by_id = {request["id"]: request for request in sent}
+        for message in self._editor.received[self._start :]:
+            request = by_id.get(message.get("id"))
+            result, params = message.get("result"), message.get("params")
+            if isinstance(result, dict) and "modes" in result:
+                self._known = chosen(result)
+            elif isinstance(result, dict) and "configOptions" in result:
+                self._config(result["configOptions"])
+            elif isinstance(result, dict) and request and request["method"] == "session/set_mode":
+                self._known["legacy"] = str(request["params"]["modeId"])  # type: ignore[call-overload,index]
+            update = params.get("update") if isinstance(params, dict) else None
+            if isinstance(update, dict) and "currentModeId" in update:
+                self._known["legacy"] = str(update["currentModeId"])
+            elif isinstance(update, dict) and "configOptions" in update:
+                self._config(update["configOptions"])
+        return self._known
+
+    def _config(self, config: JsonValue) -> None:
+        self._known = {"legacy": self._known["legacy"], **values(config)}
