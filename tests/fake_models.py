@@ -75,5 +75,7 @@ class OneModel:
         """There is no key."""
 
     def open(self, model_id: str | None) -> Model:
-        del model_id
-        return self._make()
+        model = self._make()
+        if model_id not in {None, model.info.model_id}:
+            raise ConfigError(f"The model {model_id} is not available.")
+        return model

@@ -197,7 +197,7 @@ def test_initialize_is_answered_before_attrs_and_cattrs_are_imported() -> None:
     program = (
         "import sys\n"
         "import acp_bridge.acp.agent_side, acp_bridge.acp.hello as hello\n"
-        "hello.answer_initialize({'protocolVersion': 1}, version='0')\n"
+        "hello.answer_initialize({'protocolVersion': 1}, version='0', setup_command=['x'])\n"
         "hello.client_traits({})\n"
         "heavy = {'attr', 'attrs', 'cattr', 'cattrs', 'acp_bridge.acp.types'} & set(sys.modules)\n"
         "light = 'acp_bridge.acp.hello' in sys.modules\n"

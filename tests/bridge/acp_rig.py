@@ -6,7 +6,7 @@ each load must show what was seen live.
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import anyio
@@ -226,7 +226,7 @@ class Bench:
                 params["clientInfo"] = info
             with pytest.MonkeyPatch.context() as patch:
                 if catalog is not None:
-                    patch.setattr(assemble, "_catalog", lambda _settings: catalog)
+                    patch.setattr(assemble, "_catalog", lambda _settings: nullcontext(catalog))
                 await editor.call("initialize", params)
             yield editor
             ours.send_eof()

@@ -391,7 +391,7 @@ async def test_a_log_of_the_real_runtime_goes_on_in_its_mode(tmp_path: Path) -> 
         assert [ask.tool_name for ask in client.asks] == ["bash"]
         assert len(r.data("permission/preset")) == 1
         [notice] = r.data("plugin:acp-bridge/notice")
-        assert "deepseek-official:deepseek-chat" in str(notice["text"])
+        assert "deepseek:deepseek-chat" in str(notice["text"])
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["a.txt"]
 
 
