@@ -11,10 +11,13 @@ from typing import Final, NamedTuple
 
 from acp_bridge.errors import ConfigError
 
-MODES: Final = ("ask",)
-"""Permission modes. ``ask``: reads in the workspace run, everything else asks."""
+MODES: Final = ("ask", "accept-edits", "plan", "full")
+"""Permission modes, the most careful first that lets work be done; see README."""
 
 RUNTIMES: Final = ("embedded", "dsh")
+
+EXECUTIONS: Final = ("local", "client")
+"""Where commands run: in a process of ours, or in a terminal of the client and nowhere else."""
 
 
 class ModelSettings(NamedTuple):
@@ -36,6 +39,7 @@ class Settings(NamedTuple):
     model: str | None = None
     mode: str = "ask"
     runtime: str = "embedded"
+    execution: str = "local"
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
@@ -57,6 +61,12 @@ SETTINGS: Final = (
     Setting("model", "ACP_BRIDGE_MODEL", "the model: provider:name, demo, or scripted:FILE"),
     Setting("mode", "ACP_BRIDGE_MODE", "when to ask for permission", choices=MODES),
     Setting("runtime", "ACP_BRIDGE_RUNTIME", "what runs sessions", choices=RUNTIMES),
+    Setting(
+        "execution",
+        "ACP_BRIDGE_EXECUTION",
+        "where commands run: here, or in terminals of the client",
+        choices=EXECUTIONS,
+    ),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
     Setting(
         "record_model_requests",
@@ -100,7 +110,7 @@ def resolve(
     return _settings(found)._replace(models=models), found
 
 
-_DEFAULTS = {"mode": "ask", "runtime": "embedded", "log_stderr": "false"}
+_DEFAULTS = {"mode": "ask", "runtime": "embedded", "execution": "local", "log_stderr": "false"}
 
 
 def _from_outside(
@@ -209,6 +219,7 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         model=text("model"),
         mode=text("mode") or "ask",
         runtime=text("runtime") or "embedded",
+        execution=text("execution") or "local",
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),
         log_stderr=(text("log_stderr") or "").lower() in _TRUE,

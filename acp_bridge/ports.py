@@ -5,7 +5,7 @@ Outer rooms implement these and `cli` hands them in. Nothing here has behaviour.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
@@ -13,10 +13,12 @@ from acp_bridge.vocabulary import (
     Answer,
     BadSession,
     CallId,
+    Command,
     Event,
     FileDiff,
     JsonObject,
     JsonValue,
+    Mode,
     Prompt,
     RuntimeEvent,
     SessionId,
@@ -30,7 +32,24 @@ Consumer: TypeAlias = Callable[[RuntimeEvent], None]
 """Whoever wants a session's events. Called synchronously, in order; must not block or raise."""
 
 
-class Client(Protocol):
+class CommandRunner(Protocol):
+    """Who runs commands instead of this process."""
+
+    @property
+    def runs_commands(self) -> bool:
+        """Whether `run_command` may be called."""
+
+    async def run_command(self, command: "ClientCommand") -> "CommandEnd":
+        """Run a command in a terminal of the client, which has got it back afterwards.
+
+        Bounded by the command's time and some seconds; cancelled, by about half a second.
+
+        Raises:
+            OSError: the client could not start it.
+        """
+
+
+class Client(CommandRunner, Protocol):
     """The asking side of whoever drives a session: permission, files, and what it can show."""
 
     @property
@@ -64,6 +83,41 @@ class Client(Protocol):
 
 
 @attrs.frozen(slots=True)
+class ClientCommand:
+    """A command line for a terminal of the client: ``shell -c line`` in ``cwd``.
+
+    ``shell`` is a program's name, to be found by the client. ``output_bytes_max`` is how much of
+    the output the client should keep. ``started`` is told the terminal's id as soon as it is
+    there; ``said`` gets the output so far if the command is cancelled.
+    """
+
+    shell: str
+    line: str
+    cwd: Path
+    timeout_s: float
+    output_bytes_max: int
+    started: Callable[[str], None]
+    said: Callable[[str], None]
+
+
+@attrs.frozen(slots=True)
+class CommandEnd:
+    """How a command in a terminal of the client ended.
+
+    ``is_cut``: the client kept only a part of the output. ``exit_code`` and ``signal`` (a name)
+    are both None where the client does not say. ``fault`` is what the client failed to do after
+    the start, as a part of a sentence; what is known all the same is there.
+    """
+
+    output: str = ""
+    is_cut: bool = False
+    exit_code: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    fault: str | None = None
+
+
+@attrs.frozen(slots=True)
 class PermissionAsk:
     """One question: may this call run? The call itself is in the log (``approval/asked``).
 
@@ -74,6 +128,40 @@ class PermissionAsk:
     tool_name: str
     reason: str
     always_label: str | None
+
+
+DEFAULT_EFFORT: Final = "default"
+"""The choice that stands for "as the provider likes": a select needs a current value."""
+
+OptionName: TypeAlias = Literal["mode", "model", "effort"]
+
+
+@attrs.frozen(slots=True)
+class SessionOptions:
+    """What a user may choose in a session, and what is chosen.
+
+    ``model_id`` as in `ModelInfo`; ``effort`` None: as the provider likes. ``models`` holds what
+    can be chosen now, the current model included.
+    """
+
+    mode: Mode
+    model_id: str
+    effort: str | None
+    models: Sequence["ModelInfo"]
+
+    @property
+    def efforts(self) -> Sequence[str]:
+        """The levels of reasoning that the current model takes."""
+        return next((info.efforts for info in self.models if info.model_id == self.model_id), ())
+
+
+@attrs.frozen(slots=True)
+class CommandInfo:
+    """A slash command: its name without the slash, and what to type after it (None: nothing)."""
+
+    name: str
+    description: str
+    hint: str | None = None
 
 
 class PendingTurn(Protocol):
@@ -108,8 +196,23 @@ class LiveSession(Protocol):
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
 
-    def admit(self, prompt: Prompt) -> PendingTurn:
-        """Take a prompt, synchronously, first in first out."""
+    def admit(self, prompt: Prompt | Command) -> PendingTurn:
+        """Take a prompt or a command, synchronously, first in first out."""
+
+    @property
+    def commands(self) -> Sequence[CommandInfo]:
+        """The slash commands that `admit` takes."""
+
+    def options(self) -> SessionOptions:
+        """What can be chosen, and what is chosen; keys are looked up anew."""
+
+    async def choose(self, option: OptionName, value: str) -> None:
+        """Choose a value. Holds from the next request on, and after a restart.
+
+        Raises:
+            InvalidParamsError: the value cannot be chosen; nothing changed.
+            StoreFailedError: the disk refused; nothing changed.
+        """
 
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names (``sha256:<hex>``), or None if lost."""
@@ -141,6 +244,13 @@ class Runtime(Protocol):
             ConfigError: the one that is named cannot be used.
         """
 
+    def forget_keys(self) -> None:
+        """Sign out: forget every stored key.
+
+        Raises:
+            ConfigError: the file of keys cannot be changed.
+        """
+
     async def new_session(self, cwd: Path, client: Client) -> LiveSession:
         """A session with an empty log; nothing is stored before its first prompt.
 
@@ -155,6 +265,15 @@ class Runtime(Protocol):
             SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
             SessionMisplacedError, SessionConflictError: as `sessions` decides.
             InvalidParamsError: ``cwd`` is not the session's own.
+        """
+
+    async def delete_session(self, session_id: SessionId) -> None:
+        """Close and remove a session and its subagents' sessions; an unknown id is fine.
+
+        Raises:
+            InvalidParamsError: it is a subagent's session.
+            SessionConflictError: another program has it open.
+            StoreFailedError: the disk refused.
         """
 
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
@@ -280,6 +399,13 @@ class ModelCatalog(Protocol):
     def available(self) -> Sequence[ModelInfo]:
         """Models whose provider has a key, the preferred one first; may be empty."""
 
+    def forget(self) -> None:
+        """Sign out: forget every stored key. Keys of the environment stay.
+
+        Raises:
+            ConfigError: the file of keys cannot be changed.
+        """
+
     def open(self, model_id: str | None) -> "Model":
         """The model of this id, or without one the configured, else the preferred one.
 
@@ -303,6 +429,10 @@ class Model(Protocol):
     @property
     def context_window(self) -> int:
         """Its window in tokens."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What can be chosen about it; its id opens it again."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """The answer's chunks; ends with a `StopChunk` or a `FailureChunk`.
@@ -356,7 +486,9 @@ class ToolFiles(Protocol):
 class ToolContext:
     """The world of one call: working folder, files, live output, where big output is kept.
 
-    ``flow`` waits while whoever watches reads slower than ``emit`` tells.
+    ``flow`` waits while whoever watches reads slower than ``emit`` tells. ``runner`` is who runs
+    commands instead of this process; None: they run here. ``in_terminal`` is told the id of the
+    client's terminal that a command runs in.
     """
 
     cwd: Path
@@ -365,6 +497,8 @@ class ToolContext:
     spill_dir: Path
     env: Mapping[str, str]
     flow: Callable[[], Awaitable[None]]
+    runner: CommandRunner | None = None
+    in_terminal: Callable[[str], None] = lambda _terminal_id: None
 
 
 class Tool(Protocol):

@@ -21,6 +21,9 @@ SessionId = NewType("SessionId", str)
 CallId = NewType("CallId", str)
 """A tool call's id as the log holds it; unique within one assistant message."""
 
+Mode: TypeAlias = Literal["ask", "accept-edits", "plan", "full"]
+"""When a session asks for permission; see `harness.approvals`."""
+
 SurfaceOp: TypeAlias = Literal["append"] | tuple[int, int]
 """What a row does to the model's view: append, or replace rows ``(start_seq, end_seq)``."""
 
@@ -96,7 +99,22 @@ class ToolOutput:
     text: str
 
 
-RuntimeEvent: TypeAlias = Event | StreamDelta | ToolPreview | ToolOutput
+@attrs.frozen(slots=True)
+class ToolTerminal:
+    """A command runs in this terminal of the client, until its result; never in the log."""
+
+    call_id: CallId
+    terminal_id: str
+
+
+@attrs.frozen(slots=True)
+class OptionsChanged:
+    """Mode, model or effort are others now; never in the log, which has rows of their own."""
+
+
+RuntimeEvent: TypeAlias = (
+    Event | StreamDelta | ToolPreview | ToolOutput | ToolTerminal | OptionsChanged
+)
 """What a live session tells its consumers, in order. Only `Event` is durable."""
 
 
@@ -113,6 +131,14 @@ class Prompt:
     title: str = ""
     attachments: Mapping[str, bytes] = attrs.field(factory=dict)
     """Image bytes by ``sha256:<hex>``, for the ``image`` blocks of ``content``."""
+
+
+@attrs.frozen(slots=True)
+class Command:
+    """A slash command that the user typed: its name without the slash, and the rest, stripped."""
+
+    name: str
+    argument: str
 
 
 @attrs.frozen(slots=True)

@@ -1,8 +1,31 @@
-"""What every test shares: the anyio backend."""
+"""What every test shares: the anyio backend, and logs of the real runtime."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from acp_bridge.sessions import SessionStore
+from acp_bridge.vocabulary import Event
+
+REPO = Path(__file__).parents[1]
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def real_log() -> Callable[[str, str], list[Event]]:
+    """The rows of a session that DeepSeek Harness wrote, by store and id."""
+    shared = Path(os.environ.get("ACP_BRIDGE_SHARED", REPO.parent / "shared"))
+    homes = shared / "data" / "dsh-0.2.1rc2" / "homes"
+    assert homes.is_dir(), f"{homes} is missing: set ACP_BRIDGE_SHARED to the shared folder"
+
+    def read(case: str, session_id: str) -> list[Event]:
+        store = SessionStore(homes / case / "sessions", clock=lambda: 0)
+        return list(store.read(session_id).events)
+
+    return read

@@ -13,6 +13,7 @@ from acp_bridge.testing.check import played
 from acp_bridge.testing.normal import Normaliser, Shared, model_requests, stored_logs
 from acp_bridge.testing.plugin import CheckScenario, Snapshot
 from acp_bridge.testing.scenario import folders, load, orphans
+from acp_bridge.testing.transcript import obj
 
 SNAPSHOTS = Path(__file__).resolve().parent.parent / "snapshots"
 SHARED = SNAPSHOTS / "_shared"
@@ -31,10 +32,15 @@ async def test_what_scenarios_share_is_pinned_once(acp_snapshot: Snapshot, tmp_p
     outcome = await played(SNAPSHOTS / "text-turn", tmp_path)
     request = model_requests(outcome)[0]
     hello = next(line for line in outcome.lines if line.method == "initialize" and not line.params)
+    made = next(line for line in outcome.lines if line.method == "session/new" and not line.params)
+    told = next(line.update for line in outcome.lines if "availableCommands" in line.update)
     shared = {
         "system": request["system"],
         "tools": request["tools"],
         "initialize": hello.message["result"],
+        "modes": obj(made.message["result"])["modes"],
+        "options": obj(made.message["result"])["configOptions"],
+        "commands": told["availableCommands"],
     }
     normaliser = Normaliser(outcome, stored_logs(outcome.place.home), Shared({}))
     acp_snapshot.snapshot_dir = SNAPSHOTS

@@ -38,9 +38,14 @@ class Method(NamedTuple):
 METHODS: Final = {
     "initialize": Method("initialize", None),
     "authenticate": Method("authenticate", "AuthenticateRequest"),
+    "logout": Method("logout", "LogoutRequest"),
     "session/new": Method("new_session", "NewSessionRequest"),
     "session/load": Method("load_session", "LoadSessionRequest"),
+    "session/resume": Method("resume_session", "ResumeSessionRequest"),
     "session/list": Method("list_sessions", "ListSessionsRequest"),
+    "session/delete": Method("delete_session", "DeleteSessionRequest"),
+    "session/set_mode": Method("set_mode", "SetSessionModeRequest"),
+    "session/set_config_option": Method("set_config_option", "SetSessionConfigOptionRequest"),
     "session/prompt": Method("prompt", "PromptRequest"),
     "session/close": Method("close_session", "CloseSessionRequest"),
     "session/cancel": Method("cancel", "CancelNotification", is_notification=True),
@@ -74,11 +79,34 @@ class Agent(Protocol):
     ) -> Outcome[types.AuthenticateResponse]:
         """``authenticate``."""
 
+    def logout(self, params: types.LogoutRequest) -> Outcome[types.LogoutResponse]:
+        """``logout``."""
+
     def new_session(self, params: types.NewSessionRequest) -> Outcome[types.NewSessionResponse]:
         """``session/new``."""
 
     def load_session(self, params: types.LoadSessionRequest) -> Outcome[types.LoadSessionResponse]:
         """``session/load``."""
+
+    def resume_session(
+        self, params: types.ResumeSessionRequest
+    ) -> Outcome[types.ResumeSessionResponse]:
+        """``session/resume``."""
+
+    def delete_session(
+        self, params: types.DeleteSessionRequest
+    ) -> Outcome[types.DeleteSessionResponse]:
+        """``session/delete``."""
+
+    def set_mode(
+        self, params: types.SetSessionModeRequest
+    ) -> Outcome[types.SetSessionModeResponse]:
+        """``session/set_mode``."""
+
+    def set_config_option(
+        self, params: types.SetSessionConfigOptionRequest
+    ) -> Outcome[types.SetSessionConfigOptionResponse]:
+        """``session/set_config_option``."""
 
     def list_sessions(
         self, params: types.ListSessionsRequest

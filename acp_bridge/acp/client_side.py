@@ -1,5 +1,7 @@
 """What the agent side asks of a client or tells it, with types in place of JSON."""
 
+import logging
+from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -7,18 +9,28 @@ import attrs
 from acp_bridge.acp.converter import structure, unstructure
 from acp_bridge.acp.types import (
     CancelledPermissionOutcome,
+    CreateTerminalRequest,
+    CreateTerminalResponse,
+    KillTerminalRequest,
     ReadTextFileRequest,
     ReadTextFileResponse,
+    ReleaseTerminalRequest,
     RequestPermissionRequest,
     RequestPermissionResponse,
     SelectedPermissionOutcome,
     SessionUpdate,
+    TerminalOutputRequest,
+    TerminalOutputResponse,
+    WaitForTerminalExitRequest,
+    WaitForTerminalExitResponse,
     WriteTextFileRequest,
 )
 from acp_bridge.errors import InvalidParamsError, PeerError, RequestCancelledError
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 __all__ = ["ClientCalls", "Peer", "PermissionOutcome", "Unusable"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -32,8 +44,13 @@ class Peer(Protocol):
     def notify(self, method: str, params: JsonObject) -> None:
         """Queue a notification."""
 
-    async def request(self, method: str, params: JsonObject) -> JsonValue:
-        """Send a request and wait for its result.
+    def post(self, method: str, params: JsonObject) -> None:
+        """Send a request and wait for nothing."""
+
+    async def request(
+        self, method: str, params: JsonObject, *, late: Callable[[JsonValue], None] | None = None
+    ) -> JsonValue:
+        """Send a request and wait for its result; ``late`` takes one that comes after a cancel.
 
         Raises:
             PeerError: the client answered with an error.
@@ -114,11 +131,7 @@ class ClientCalls:
         request = ReadTextFileRequest(session_id=session_id, path=path, line=line, limit=limit)
         method = "fs/read_text_file"
         result = await self._peer.request(method, unstructure(request))
-        try:
-            return structure(result, ReadTextFileResponse).content
-        except InvalidParamsError as error:
-            reason = f"The client's answer to {method} cannot be used: {error.details}"
-        raise PeerError(reason, code=InvalidParamsError.code)
+        return _usable(method, result, ReadTextFileResponse).content
 
     async def write_text_file(self, session_id: str, path: str, content: str) -> None:
         """Write a whole text file through the client; ``path`` absolute.
@@ -135,3 +148,69 @@ class ClientCalls:
             return
         told = f": {result[:REASON_LENGTH_MAX]}" if isinstance(result, str) and result else "."
         raise PeerError(f"The client did not write the file{told}", code=PeerError.code)
+
+    async def create_terminal(self, request: CreateTerminalRequest) -> str:
+        """Start a command in a terminal of the client; the terminal's id.
+
+        Cancelled, it leaves nothing behind: a terminal that comes later is released at once.
+
+        Raises:
+            PeerError: the client could not, or answered something else.
+            PeerGoneError: the connection ended first.
+        """
+        method = "terminal/create"
+
+        def late(result: JsonValue) -> None:
+            try:
+                terminal_id = structure(result, CreateTerminalResponse).terminal_id
+            except InvalidParamsError as error:
+                logger.warning("a late answer to %s cannot be used: %s", method, error.details)
+            else:
+                self.release_terminal(request.session_id, terminal_id)
+
+        result = await self._peer.request(method, unstructure(request), late=late)
+        return _usable(method, result, CreateTerminalResponse).terminal_id
+
+    async def wait_for_terminal_exit(
+        self, session_id: str, terminal_id: str
+    ) -> WaitForTerminalExitResponse:
+        """Wait for the command's end.
+
+        Raises:
+            PeerError: the client could not, or answered something else.
+            PeerGoneError: the connection ended first.
+        """
+        request = WaitForTerminalExitRequest(session_id=session_id, terminal_id=terminal_id)
+        method = "terminal/wait_for_exit"
+        result = await self._peer.request(method, unstructure(request))
+        return _usable(method, result, WaitForTerminalExitResponse)
+
+    async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutputResponse:
+        """The command's output so far.
+
+        Raises:
+            PeerError: the client could not, or answered something else.
+            PeerGoneError: the connection ended first.
+        """
+        request = TerminalOutputRequest(session_id=session_id, terminal_id=terminal_id)
+        method = "terminal/output"
+        result = await self._peer.request(method, unstructure(request))
+        return _usable(method, result, TerminalOutputResponse)
+
+    def kill_terminal(self, session_id: str, terminal_id: str) -> None:
+        """End the command. Nothing is waited for: its exit tells whether it worked."""
+        request = KillTerminalRequest(session_id=session_id, terminal_id=terminal_id)
+        self._peer.post("terminal/kill", unstructure(request))
+
+    def release_terminal(self, session_id: str, terminal_id: str) -> None:
+        """Give the terminal back; it is not to be named any more. Nothing is waited for."""
+        request = ReleaseTerminalRequest(session_id=session_id, terminal_id=terminal_id)
+        self._peer.post("terminal/release", unstructure(request))
+
+
+def _usable(method: str, result: JsonValue, wanted: type[T]) -> T:
+    try:
+        return structure(result, wanted)
+    except InvalidParamsError as error:
+        reason = f"The client's answer to {method} cannot be used: {error.details}"
+    raise PeerError(reason, code=InvalidParamsError.code)

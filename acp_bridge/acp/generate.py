@@ -30,13 +30,15 @@ MODULES = {
         "ListSessionsResponse", "CloseSessionRequest", "CloseSessionResponse",
         "DeleteSessionRequest", "DeleteSessionResponse", "SetSessionModeRequest",
         "SetSessionModeResponse", "SetSessionConfigOptionRequest",
-        "SetSessionConfigOptionResponse",
+        "SetSessionConfigOptionResponse", "CreateTerminalRequest", "CreateTerminalResponse",
+        "TerminalOutputRequest", "TerminalOutputResponse", "WaitForTerminalExitRequest",
+        "WaitForTerminalExitResponse", "KillTerminalRequest", "ReleaseTerminalRequest",
     ),
     "hello_types": ("InitializeRequest", "InitializeResponse"),
 }  # fmt: skip
-"""Schema names to generate, with all they refer to, by module. ``terminal/*`` and
-``elicitation/*`` are not used yet. The types of ``initialize`` are a quarter of all and stand
-apart because a running bridge never loads them: `hello` answers from plain dicts."""
+"""Schema names to generate, with all they refer to, by module. ``elicitation/*`` is not used yet.
+The types of ``initialize`` are a quarter of all and stand apart because a running bridge never
+loads them: `hello` answers from plain dicts."""
 
 UNSTABLE = {"ForkSessionRequest", "ForkSessionResponse"}
 """Roots that only the unstable schema has. Nothing but these and `UNSTABLE_TAGS`, and what they

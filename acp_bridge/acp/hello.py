@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from acp_bridge.vocabulary import JsonObject, JsonValue
 
-__all__ = ["CONFIGURED_MODEL", "ClientTraits", "answer_initialize", "client_traits"]
+__all__ = ["CONFIGURED_MODEL", "SETUP", "ClientTraits", "answer_initialize", "client_traits"]
 
 PROTOCOL_VERSION: Final = 1
 """The one version that we speak; the answer to any other that a client asks for."""
@@ -31,13 +31,18 @@ CONFIGURED_MODEL: Final[JsonObject] = {
 """The auth method that is always there: some clients fail without one (``acp`` section 6)."""
 
 
+SETUP: Final = "setup"
+"""The auth method that runs ``acp-bridge setup`` in a terminal of the client."""
+
+
 class ClientTraits(NamedTuple):
     """What a client said about itself. Whatever it left out or misspelt counts as "no".
 
     ``reads_text``, ``writes_text`` and ``terminal`` allow ``fs/*`` and ``terminal/*`` requests;
     ``terminal_output_meta`` display terminals through ``_meta``; ``boolean_options`` config
     options of type boolean; ``subagents``, ``plan``, ``notices`` and ``compaction`` the updates of
-    those names; ``auth_terminal`` auth methods of type terminal.
+    those names; ``auth_terminal`` auth methods of type terminal. ``platform`` is what an editor's
+    family calls itself under ``_meta``.
     """
 
     name: str = ""
@@ -52,19 +57,24 @@ class ClientTraits(NamedTuple):
     notices: bool = False
     compaction: bool = False
     auth_terminal: bool = False
+    platform: str = ""
 
 
 def answer_initialize(
-    params: JsonValue, *, version: str, auth_methods: Sequence[JsonObject] = (CONFIGURED_MODEL,)
+    params: JsonValue, *, version: str, setup_command: Sequence[str]
 ) -> JsonObject:
     """The result for an ``initialize`` request: version 1 whatever integer was asked for.
+
+    ``setup_command`` is what stores a key, run in a terminal; offered to clients that open one.
 
     Raises:
         InvalidParamsError: the parameters are no object, or their ``protocolVersion`` is no
             integer from 0 to 65535 (R015).
     """
     _check_version(params)
-    assert auth_methods, "clients need at least one auth method"
+    methods = [CONFIGURED_MODEL]
+    if client_traits(params).auth_terminal:
+        methods.append(_setup_method(setup_command))
     return {
         "protocolVersion": PROTOCOL_VERSION,
         "agentInfo": {"name": "acp-bridge", "title": "ACP Bridge", "version": version},
@@ -72,9 +82,28 @@ def answer_initialize(
             "loadSession": True,
             "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
             "mcpCapabilities": {"http": False, "sse": False},
-            "sessionCapabilities": {"list": {}, "close": {}},
+            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+            "auth": {"logout": {}},
         },
-        "authMethods": list(auth_methods),
+        "authMethods": list(methods),
+    }
+
+
+def _setup_method(command: Sequence[str]) -> JsonObject:
+    """Signing in by a command in a terminal; exit status 0 means success.
+
+    Clients append ``args`` to the command they start us with; before the type was stable some
+    took a whole command from ``_meta``.
+    """
+    name = "Store a key in a terminal"
+    whole: JsonObject = {"label": name, "command": command[0], "args": list(command[1:])}
+    return {
+        "type": "terminal",
+        "id": SETUP,
+        "name": name,
+        "description": "Asks for a provider and its key, and stores the key for you alone.",
+        "args": ["setup"],
+        "_meta": {"terminal-auth": whole},
     }
 
 
@@ -100,6 +129,7 @@ def client_traits(params: JsonValue) -> ClientTraits:
         # Zed announced it through _meta before it had a place of its own.
         auth_terminal=_object(offered, "auth").get("terminal") is True
         or meta.get("terminal-auth") is True,
+        platform=_text(_object(info, "_meta"), "platform"),
     )
 
 

@@ -760,6 +760,64 @@ class SetSessionConfigOptionResponse(Value):
     config_options: list[SessionConfigOption]
     meta: JsonObject | None = None
 
+@define(eq=False, repr=False, kw_only=True)
+class CreateTerminalRequest(Value):
+    session_id: str
+    command: str
+    args: list[str] = field(factory=list)
+    env: list[EnvVariable] = field(factory=list)
+    cwd: str | None = None
+    output_byte_limit: Uint64 | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class CreateTerminalResponse(Value):
+    terminal_id: str
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class TerminalOutputRequest(Value):
+    session_id: str
+    terminal_id: str
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class TerminalExitStatus(Value):
+    exit_code: Uint32 | None = None
+    signal: str | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class TerminalOutputResponse(Value):
+    output: str
+    truncated: bool
+    exit_status: TerminalExitStatus | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class WaitForTerminalExitRequest(Value):
+    session_id: str
+    terminal_id: str
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class WaitForTerminalExitResponse(Value):
+    exit_code: Uint32 | None = None
+    signal: str | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class KillTerminalRequest(Value):
+    session_id: str
+    terminal_id: str
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class ReleaseTerminalRequest(Value):
+    session_id: str
+    terminal_id: str
+    meta: JsonObject | None = None
+
 # Tagged unions: the tag's wire name, the members by tag, the one without.
 UNIONS: dict[str, tuple[str, dict[str, type[Any]], type[Any] | None]] = {
     "ContentBlock": ("type", {"text": TextContent, "image": ImageContent, "audio": AudioContent, "resource_link": ResourceLink, "resource": EmbeddedResource}, None),
@@ -793,6 +851,7 @@ LENIENT: dict[str, dict[str, str]] = {
     "BlobResourceContents": {"mime_type": "e"},
     "CompactionUpdate": {"summary": "es", "error": "e"},
     "ConfigOptionUpdate": {"config_options": "es"},
+    "CreateTerminalRequest": {"args": "n", "env": "n"},
     "Diff": {"old_text": "e"},
     "EmbeddedResource": {"annotations": "e"},
     "ForkSessionRequest": {"additional_directories": "n", "mcp_servers": "n"},
@@ -826,6 +885,8 @@ LENIENT: dict[str, dict[str, str]] = {
     "SetSessionConfigOptionResponse": {"config_options": "es"},
     "SubagentSessionCapabilities": {"cancel": "e"},
     "SubagentUpdate": {"title": "e", "description": "e", "capabilities": "e", "state": "e"},
+    "TerminalExitStatus": {"exit_code": "e", "signal": "e"},
+    "TerminalOutputResponse": {"exit_status": "e"},
     "TextContent": {"annotations": "e"},
     "TextResourceContents": {"mime_type": "e"},
     "ToolCall": {"name": "e", "kind": "e", "status": "e", "content": "es", "locations": "es"},
@@ -834,6 +895,7 @@ LENIENT: dict[str, dict[str, str]] = {
     "Usage": {"thought_tokens": "e", "cached_read_tokens": "e", "cached_write_tokens": "e"},
     "UsageUpdate": {"cost": "e"},
     "UserMessageChunk": {"message_id": "e"},
+    "WaitForTerminalExitResponse": {"exit_code": "e", "signal": "e"},
 }
 
 

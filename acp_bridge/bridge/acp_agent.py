@@ -8,35 +8,63 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import anyio.lowlevel
 import attrs
 
 from acp_bridge.acp.agent_side import Followed
+from acp_bridge.acp.base import Unknown
 from acp_bridge.acp.client_side import ClientCalls
-from acp_bridge.acp.hello import CONFIGURED_MODEL, ClientTraits, answer_initialize, client_traits
+from acp_bridge.acp.hello import (
+    CONFIGURED_MODEL,
+    SETUP,
+    ClientTraits,
+    answer_initialize,
+    client_traits,
+)
 from acp_bridge.acp.types import (
     AuthenticateRequest,
     AuthenticateResponse,
     CancelNotification,
     CloseSessionRequest,
     CloseSessionResponse,
+    ConfigOptionUpdate,
+    CurrentModeUpdate,
+    DeleteSessionRequest,
+    DeleteSessionResponse,
     ListSessionsRequest,
     ListSessionsResponse,
     LoadSessionRequest,
     LoadSessionResponse,
+    LogoutRequest,
+    LogoutResponse,
     NewSessionRequest,
     NewSessionResponse,
     PromptRequest,
     PromptResponse,
+    ResumeSessionRequest,
+    ResumeSessionResponse,
+    SessionConfigOption,
     SessionInfo,
+    SessionModeState,
     SessionUpdate,
+    SetSelectConfigOptionRequest,
+    SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse,
+    SetSessionModeRequest,
+    SetSessionModeResponse,
 )
-from acp_bridge.bridge.clients import view_for
+from acp_bridge.bridge.clients import View, view_for
+from acp_bridge.bridge.config_options import (
+    OPTIONS,
+    commands_update,
+    config_from_options,
+    modes_from_options,
+)
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.projector import Projector
-from acp_bridge.bridge.prompts import prompt_from_acp
+from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
 from acp_bridge.errors import (
     AuthRequiredError,
     InvalidParamsError,
@@ -44,8 +72,16 @@ from acp_bridge.errors import (
     RuntimeFailedError,
     SessionNotFoundError,
 )
-from acp_bridge.ports import LiveSession, PendingTurn, Runtime
-from acp_bridge.vocabulary import Event, JsonObject, JsonValue, RuntimeEvent, SessionId, TurnEnd
+from acp_bridge.ports import LiveSession, OptionName, PendingTurn, Runtime
+from acp_bridge.vocabulary import (
+    Event,
+    JsonObject,
+    JsonValue,
+    OptionsChanged,
+    RuntimeEvent,
+    SessionId,
+    TurnEnd,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +95,14 @@ _STOP_REASONS: dict[str, StopReason] = {
     "aborted": "cancelled",
 }
 
+
+class Choices(TypedDict, total=False):
+    """Fields that the answers to new, load and resume share."""
+
+    modes: SessionModeState
+    config_options: list[SessionConfigOption]
+
+
 EVENTS_PER_YIELD = 100
 """Events replayed between two looks at the event loop: a long log must not delay other sessions."""
 
@@ -70,21 +114,27 @@ class OpenSession:
     """A session that this connection has open, and what it shows the client.
 
     While a replay is shown, ``client.showing`` is locked and what happens meanwhile waits in
-    ``held``: else a busy session's updates would come in the middle of its past.
+    ``held``: else a busy session's updates would come in the middle of its past. ``told_mode`` and
+    ``told_config`` are what the client last heard of the two forms of the options; while requests
+    of the client set some (``being_set``), their answers come before any update.
     """
 
     live: LiveSession
     client: AcpClient
     projector: Projector
     held: list[SessionUpdate] | None = None
+    being_set: int = 0
+    told_mode: str = ""
+    told_config: list[SessionConfigOption] = attrs.field(factory=list)
 
 
 class AcpAgent:
     """Implements `acp.agent_side.Agent` for one connection.
 
     ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
-    tells whether the connection has ended; ``opened`` is called when a session has been opened
-    and the client's user begins to type.
+    tells whether the connection has ended; ``setup_command`` stores a key, in a terminal;
+    ``opened`` is called when a session has been opened and the client's user begins to type;
+    ``runs_here``: commands run in this process, not in the client's terminals.
     """
 
     def __init__(
@@ -94,10 +144,14 @@ class AcpAgent:
         calls: ClientCalls,
         version: str,
         traits: ClientTraits,
+        setup_command: Sequence[str],
         is_gone: Callable[[], bool],
         opened: Callable[[], None] = lambda: None,
+        runs_here: bool = True,
     ) -> None:
         self._opened = opened
+        self._setup_command = setup_command
+        self._runs_here = runs_here
         self._is_gone = is_gone
         self._runtime = runtime
         self._calls = calls
@@ -107,13 +161,13 @@ class AcpAgent:
 
     def initialize(self, params: JsonValue) -> JsonObject:
         """Say what we are; a client that says it again is taken at its last word."""
-        answer = answer_initialize(params, version=self._version)
+        answer = answer_initialize(params, version=self._version, setup_command=self._setup_command)
         self._traits = client_traits(params)
         return answer
 
     async def authenticate(self, params: AuthenticateRequest) -> AuthenticateResponse:
         """Look whether there is a model now; idempotent."""
-        if params.method_id != CONFIGURED_MODEL["id"]:
+        if params.method_id not in {CONFIGURED_MODEL["id"], SETUP}:
             raise InvalidParamsError(
                 f"There is no auth method {params.method_id!r:.100}: use "
                 f"{CONFIGURED_MODEL['id']!r}.",
@@ -122,27 +176,73 @@ class AcpAgent:
         self._runtime.check_model()
         return AuthenticateResponse()
 
+    async def logout(self, _params: LogoutRequest) -> LogoutResponse:
+        """Forget every stored key; sessions that are open go on with what they have."""
+        self._runtime.forget_keys()
+        return LogoutResponse()
+
     async def new_session(self, params: NewSessionRequest) -> Followed[NewSessionResponse]:
         """Open an empty session."""
         _note_servers(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.new_session(cwd, client)
-        self._open(live, client)
-        return Followed(NewSessionResponse(session_id=live.session_id), self._opened)
+        session = self._open(live, client)
+        response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
-    async def load_session(self, params: LoadSessionRequest) -> LoadSessionResponse:
+        def then() -> None:
+            self._tell_commands(session)
+            self._opened()
+
+        return Followed(response, then)
+
+    async def load_session(self, params: LoadSessionRequest) -> Followed[LoadSessionResponse]:
         """Open a stored session and show all of it, then answer."""
-        _note_servers(params.mcp_servers)
-        cwd = _checked_cwd(params.cwd)
-        client = AcpClient(self._calls, self._traits)
-        live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
-        known = self._sessions.get(live.session_id)
-        if known is None or known.live is not live:
-            known = self._open(live, client)
-        async with known.client.showing:
-            await self._replay(known)
-        return LoadSessionResponse()
+        session = await self._reopen(params)
+        async with session.client.showing:
+            await self._replay(session)
+        response = LoadSessionResponse(**self._choices(session))
+        return Followed(response, lambda: self._tell_commands(session))
+
+    async def resume_session(self, params: ResumeSessionRequest) -> Followed[ResumeSessionResponse]:
+        """Open a stored session and show nothing of its past."""
+        session = await self._reopen(params)
+        response = ResumeSessionResponse(**self._choices(session))
+        return Followed(response, lambda: self._tell_commands(session))
+
+    async def set_mode(self, params: SetSessionModeRequest) -> Followed[SetSessionModeResponse]:
+        """Choose a permission mode."""
+        session = self._session(params.session_id)
+        await self._choose(session, "mode", params.mode_id, field="modeId")
+        session.told_mode = params.mode_id
+        return Followed(SetSessionModeResponse(), lambda: self._tell_options(session))
+
+    async def set_config_option(
+        self, params: SetSessionConfigOptionRequest
+    ) -> Followed[SetSessionConfigOptionResponse]:
+        """Choose a value of an option; answers with the full list."""
+        no_such_type = InvalidParamsError("There is no option of this type.", field="type")
+        if isinstance(params, Unknown):
+            raise no_such_type
+        session = self._session(params.session_id)
+        if not isinstance(params, SetSelectConfigOptionRequest):
+            raise no_such_type
+        option = OPTIONS.get(params.config_id)
+        if option is None:
+            raise InvalidParamsError(
+                f"There is no option {params.config_id!r:.100}: use {', '.join(OPTIONS)}.",
+                field="configId",
+            )
+        await self._choose(session, option, params.value, field="value")
+        session.told_config = config_from_options(session.live.options())
+        response = SetSessionConfigOptionResponse(config_options=session.told_config)
+        return Followed(response, lambda: self._tell_options(session))
+
+    async def delete_session(self, params: DeleteSessionRequest) -> DeleteSessionResponse:
+        """Remove a session from the store; an unknown one is fine."""
+        self._sessions.pop(params.session_id, None)
+        await self._runtime.delete_session(SessionId(params.session_id))
+        return DeleteSessionResponse()
 
     async def list_sessions(self, params: ListSessionsRequest) -> ListSessionsResponse:
         """One page of sessions, newest first."""
@@ -166,7 +266,9 @@ class AcpAgent:
     def prompt(self, params: PromptRequest) -> Coroutine[None, None, PromptResponse]:
         """Take the prompt at once, in arrival order, so that a cancel right behind finds it."""
         session = self._session(params.session_id)
-        turn = session.live.admit(prompt_from_acp(params.prompt))
+        commands = [info.name for info in session.live.commands]
+        typed = command_from_acp(params.prompt, commands)
+        turn = session.live.admit(typed or prompt_from_acp(params.prompt))
         return self._answer_prompt(session, turn)
 
     def cancel(self, params: CancelNotification) -> None:
@@ -203,23 +305,79 @@ class AcpAgent:
             raise SessionNotFoundError(session_id)
         return session
 
+    async def _reopen(self, params: LoadSessionRequest | ResumeSessionRequest) -> OpenSession:
+        _note_servers(params.mcp_servers)
+        cwd = _checked_cwd(params.cwd)
+        client = AcpClient(self._calls, self._traits)
+        live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
+        known = self._sessions.get(live.session_id)
+        if known is None or known.live is not live:
+            known = self._open(live, client)
+        return known
+
+    @property
+    def _view(self) -> View:
+        return view_for(self._traits, runs_here=self._runs_here)
+
+    def _choices(self, session: OpenSession) -> Choices:
+        """The part of a session's answer that says what can be chosen."""
+        options = session.live.options()
+        session.told_mode, session.told_config = options.mode, config_from_options(options)
+        choices = Choices(modes=modes_from_options(options))
+        if self._view.config_options:
+            choices["config_options"] = session.told_config
+        return choices
+
+    async def _choose(
+        self, session: OpenSession, option: OptionName, value: str, *, field: str
+    ) -> None:
+        session.being_set += 1
+        try:
+            await session.live.choose(option, value)
+        except BaseException as failure:
+            session.being_set -= 1
+            self._tell_options(session)  # what a command changed meanwhile
+            if isinstance(failure, InvalidParamsError):
+                raise InvalidParamsError(failure.details, field=field) from failure
+            raise
+        session.being_set -= 1
+
+    def _tell_commands(self, session: OpenSession) -> None:
+        self._show(session, commands_update(session.live.commands))
+
+    def _tell_options(self, session: OpenSession) -> None:
+        """Both forms of the options, where the client does not know them: controls follow."""
+        if session.being_set:
+            return
+        options = session.live.options()
+        config = config_from_options(options)
+        if self._view.config_options and config != session.told_config:
+            session.told_config = config
+            self._show(session, ConfigOptionUpdate(config_options=config))
+        if options.mode != session.told_mode:
+            session.told_mode = options.mode
+            self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
+
+    def _show(self, session: OpenSession, update: SessionUpdate) -> None:
+        if session.held is None:
+            self._calls.session_update(session.live.session_id, update)
+        else:
+            session.held.append(update)
+
     def _open(self, live: LiveSession, client: AcpClient) -> OpenSession:
-        projector = Projector(cwd=live.cwd, view=view_for(self._traits))
+        projector = Projector(cwd=live.cwd, view=self._view)
         # The stored part is folded silently: ids, titles and the context's size follow from it.
         for event in live.events:
             projector.project(event)
         client.session_id = live.session_id
         client.shown_call = projector.shown_call
         session = self._sessions[live.session_id] = OpenSession(live, client, projector)
-        session_id = live.session_id
-        update = self._calls.session_update
 
         def consume(event: RuntimeEvent) -> None:
             for shown in projector.project(event):
-                if session.held is None:
-                    update(session_id, shown)
-                else:
-                    session.held.append(shown)
+                self._show(session, shown)
+            if isinstance(event, OptionsChanged):
+                self._tell_options(session)
 
         live.attach(consume)
         return session
@@ -232,7 +390,7 @@ class AcpAgent:
         try:
             images = await _images(live, events)
             projector = Projector(
-                cwd=live.cwd, view=view_for(self._traits), replay=True, find_attachment=images.get
+                cwd=live.cwd, view=self._view, replay=True, find_attachment=images.get
             )
             for number, event in enumerate(events):
                 for shown in projector.project(event):

@@ -1,4 +1,4 @@
-"""Asking the client: permission with the whole call, and files where the client offers them.
+"""Asking the client: permission with the whole call, files and terminals where it offers them.
 
 `AcpClient` is one session's `ports.Client`. Whatever a client answers that is not one of the
 offered options counts as a rejection (field report R085); a client that is gone too.
@@ -19,10 +19,12 @@ from acp_bridge.acp.types import (
     PermissionToolCall,
     RequestPermissionRequest,
 )
+from acp_bridge.bridge.clients import view_for
 from acp_bridge.bridge.projector import ShownCall
+from acp_bridge.bridge.terminals import ClientTerminals
 from acp_bridge.bridge.tool_calls import text_content
 from acp_bridge.errors import RESOURCE_NOT_FOUND, PeerError, PeerGoneError
-from acp_bridge.ports import PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
 from acp_bridge.vocabulary import Answer, CallId, SessionId
 
 if TYPE_CHECKING:
@@ -64,6 +66,11 @@ class AcpClient:
     def writes_text(self) -> bool:
         """Whether the client offers ``fs/write_text_file``."""
         return self._traits.writes_text
+
+    @property
+    def runs_commands(self) -> bool:
+        """Whether the client offers ``terminal/*``."""
+        return self._traits.terminal
 
     async def flow(self) -> None:
         """Wait while the client reads slower than we write."""
@@ -112,6 +119,17 @@ class AcpClient:
             await self._calls.write_text_file(self.session_id, str(path), text)
         except (PeerError, PeerGoneError) as failure:
             raise OSError(f"the editor could not write it: {failure.details}") from failure
+
+    async def run_command(self, command: ClientCommand) -> CommandEnd:
+        """Run it in a terminal of the client. Raises OSError."""
+        joins = view_for(self._traits).joins_arguments
+        terminals = ClientTerminals(self._calls, self.session_id, joins_arguments=joins)
+        try:
+            return await terminals.run(command)
+        except PeerGoneError as failure:
+            # As for a question: the session is about to be closed.
+            await anyio.sleep(GONE_WAIT_S)
+            raise OSError(f"the client is gone: {failure.details}") from failure
 
 
 def _whole_call(call: ShownCall, ask: PermissionAsk) -> PermissionToolCall:

@@ -47,6 +47,7 @@ from acp_bridge.vocabulary import (
     StreamDelta,
     ToolOutput,
     ToolPreview,
+    ToolTerminal,
 )
 
 TEXT_CHARS_MAX = 150_000
@@ -60,7 +61,11 @@ Place: TypeAlias = tuple[int, int, int, int]
 
 @attrs.define(slots=True)
 class ShownCall:
-    """A tool call as the client has it. ``acp_id`` is unique in the session."""
+    """A tool call as the client has it. ``acp_id`` is unique in the session.
+
+    ``terminal``: it is shown as a display terminal. ``embedded`` is the client's own terminal that
+    it runs in.
+    """
 
     acp_id: str
     name: str
@@ -69,6 +74,7 @@ class ShownCall:
     content: list[ToolCallContent]
     locations: list[ToolCallLocation]
     terminal: bool = False
+    embedded: str | None = None
     refused: bool = False
 
 
@@ -115,6 +121,8 @@ class Projector:
             return self._preview(event)
         if isinstance(event, ToolOutput):
             return self._output(event)
+        if isinstance(event, ToolTerminal):
+            return self._embed(event)
         return []
 
     def finish_replay(self) -> list[SessionUpdate]:
@@ -122,10 +130,12 @@ class Projector:
         return [] if self._usage is None else [self._usage]
 
     def unfinished(self) -> list[SessionUpdate]:
-        """The text so far of messages that are no rows yet: what a replay cannot know."""
-        return [
+        """What a replay cannot know: messages that are no rows yet, and terminals in use."""
+        texts = [
             _chunk(kind, place, "".join(pieces)) for place, (kind, pieces) in self._sent.items()
         ]
+        running = [call for call in self._calls.values() if call.status == "in_progress"]
+        return [*texts, *(_embedding(call) for call in running if call.embedded is not None)]
 
     def shown_call(self, call_id: CallId) -> ShownCall | None:
         """A call as the client has it, for a permission request."""
@@ -155,6 +165,27 @@ class Projector:
         """``assistant/attempt``: text that was streamed before the call failed stays visible."""
         yield from self._texts(event, data)
         self._attempt += 1
+
+    def _command(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``command/run``: what the user typed, in a replay."""
+        if self._replay:
+            # The other harness keeps the space before the arguments.
+            typed = f"/{data.get('name')} {str(data.get('args', '')).strip()}".rstrip()
+            content = TextContent(text=typed)
+            message_id = f"command.{data.get('commandId')}"
+            yield UserMessageChunk(content=content, message_id=message_id)
+
+    def _command_done(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``command/done``: its answer."""
+        text = data.get("text")
+        if isinstance(text, str) and text:
+            message_id = f"command.{data.get('commandId')}.done"
+            yield AgentMessageChunk(content=TextContent(text=f"{text}\n"), message_id=message_id)
+
+    def _notice(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """A sentence of the harness to the user."""
+        content = TextContent(text=f"{data.get('text')}\n")
+        yield AgentThoughtChunk(content=content, message_id=f"notice.{event.seq}")
 
     def _retry(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         """``llm/retry``: a sign of life while a failed call waits for its next try."""
@@ -300,7 +331,7 @@ class Projector:
         update = ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, raw_output=output)
         if call.terminal and isinstance(meta, dict) and "cwd" in meta:
             update.meta = self._terminal_end(call, text, meta)
-        else:
+        elif call.embedded is None or failed:  # else its terminal stays, and is named no more
             update.content = tool_calls.result_content(call.name, text, meta, is_error=failed)
             self._follow(call, update, tool_calls.meta_diffs(meta))
         yield update
@@ -375,6 +406,13 @@ class Projector:
         }
         return [ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, meta=meta)]
 
+    def _embed(self, terminal: ToolTerminal) -> list[SessionUpdate]:
+        call = self._open_call(terminal.call_id)
+        if call is None:
+            return []
+        call.embedded = terminal.terminal_id
+        return [_embedding(call)]
+
     def _terminal_end(self, call: ShownCall, text: str, meta: JsonObject) -> JsonObject:
         code, signal = meta.get("exitCode"), meta.get("signal")
         ended: JsonObject = {
@@ -395,6 +433,9 @@ class Projector:
         "assistant/message": _answer,
         "assistant/attempt": _failed_attempt,
         "llm/retry": _retry,
+        "command/run": _command,
+        "command/done": _command_done,
+        "plugin:acp-bridge/notice": _notice,
         "approval/asked": _asked,
         "approval/decided": _decided,
         "tool/call": _called,
@@ -411,6 +452,12 @@ def _chunk(kind: Literal["text", "reasoning"], place: Place, text: str) -> Sessi
     if kind == "text":
         return AgentMessageChunk(content=content, message_id=message_id)
     return AgentThoughtChunk(content=content, message_id=message_id)
+
+
+def _embedding(call: ShownCall) -> SessionUpdate:
+    assert call.embedded is not None
+    call.content = [Terminal(terminal_id=call.embedded)]
+    return ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, content=call.content)
 
 
 def _told_texts(data: JsonObject) -> Iterable[tuple[int, Literal["text", "reasoning"], str]]:

@@ -21,9 +21,10 @@ from acp_bridge.acp.types import (
     TextResourceContents,
 )
 from acp_bridge.errors import InvalidParamsError
-from acp_bridge.vocabulary import JsonObject, Prompt
+from acp_bridge.vocabulary import Command, JsonObject, Prompt
 
 TITLE_CHARS_MAX = 60
+_COMMAND = re.compile(r"/([a-z][a-z-]*)(?:\s+(.*))?", re.DOTALL)
 _LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?")
 
 
@@ -68,6 +69,19 @@ def prompt_from_acp(blocks: Sequence[ContentBlock]) -> Prompt:
     if not content:
         raise InvalidParamsError("The prompt is empty: say something.", field="prompt")
     return Prompt(content=content, title=_title(title, blocks), attachments=attachments)
+
+
+def command_from_acp(blocks: Sequence[ContentBlock], names: Sequence[str]) -> Command | None:
+    """The slash command that a prompt is: one text alone, beginning with a name that we know.
+
+    Anything else that begins with a slash goes to the model as it is.
+    """
+    if len(blocks) != 1 or not isinstance(blocks[0], TextContent):
+        return None
+    found = _COMMAND.fullmatch(blocks[0].text.strip())
+    if found is None or found[1] not in names:
+        return None
+    return Command(name=found[1], argument=(found[2] or "").strip())
 
 
 def acp_block_from_log(block: JsonObject) -> ContentBlock | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import anyio
 
+from acp_bridge.cli.command import own_command
 from acp_bridge.errors import BridgeError, MethodNotFoundError
 from acp_bridge.wire.endpoint import Endpoint, Reply
 
@@ -239,7 +240,7 @@ async def _converse(folder: Path, screen: Screen) -> int:
 
 async def _talk(folder: Path, screen: Screen) -> None:
     home = str(folder / "home")
-    command = [sys.executable, "-m", "acp_bridge", "--home", home, "--model", "demo"]
+    command = own_command(home, "--model", "demo")
     with anyio.fail_after(TIMEOUT_S):
         process = await anyio.open_process(command, stderr=None)
         async with process:

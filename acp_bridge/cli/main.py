@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from acp_bridge import __version__
 from acp_bridge.config import SETTINGS
 
+PROVIDER_NAMES = ("deepseek", "anthropic", "openai")
+"""Written out, since the parser is built before anything heavy is imported; a test compares."""
+
 _DESCRIPTION = """\
 Work with an agent harness from any editor that speaks ACP (Agent Client Protocol).
 
@@ -19,6 +22,9 @@ To see it work without an editor or a key: acp-bridge demo
 _EPILOG = """\
 examples:
   acp-bridge demo                          a whole conversation, printed; no key needed
+  acp-bridge setup                         store a provider's key; real models from then on
+  acp-bridge --model deepseek:deepseek-flash
+                                           serve with this model
   acp-bridge --model demo                  serve an editor with the built-in demo model
   acp-bridge --model scripted:answers.jsonl
                                            serve with answers from a file, for tests
@@ -42,6 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import demo
 
             return demo.run(keep=options["keep"])
+        case "setup":
+            from acp_bridge.cli import setup
+
+            return setup.run(
+                flags,
+                provider=options["provider"],
+                forget=options["forget"],
+                check=options["check"],
+            )
         case "config":
             from acp_bridge.cli import show_config
 
@@ -75,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "pipe in a throw-away folder, and print what an editor would show.",
     )
     demo.add_argument("--keep", action="store_true", help="keep the folder, to look at its files")
+    _add_setup(commands)
     show = commands.add_parser(
         "config",
         help="print every setting in force and where it comes from",
@@ -82,6 +98,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_settings(show, default=argparse.SUPPRESS)
     return parser
+
+
+def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    setup = commands.add_parser(
+        "setup",
+        help="store a provider's key, for real models",
+        description="Ask for a provider's key and store it in the home folder, in a file that "
+        "only you can read. The key is not shown; without a terminal it is read from stdin. A key "
+        "in the environment (DEEPSEEK_API_KEY, ANTHROPIC_API_KEY, OPENAI_API_KEY) wins.",
+    )
+    setup.add_argument("--provider", choices=PROVIDER_NAMES, help="whose key; else you are asked")
+    setup.add_argument("--check", action="store_true", help="try the key before it is stored")
+    setup.add_argument(
+        "--forget", action="store_true", help="remove the stored key, or all without --provider"
+    )
+    setup.add_argument(
+        "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder of the key's file"
+    )
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, default: object) -> None:

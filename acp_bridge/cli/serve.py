@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from acp_bridge.cli.command import own_command
 from acp_bridge.errors import BridgeError, ConfigError, InvalidParamsError
 from acp_bridge.wire.messages import Request, parse, result_frame
 from acp_bridge.wire.stdio import Stdio, claim
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from acp_bridge.acp.hello import ClientTraits
     from acp_bridge.config import Settings
@@ -47,7 +48,7 @@ def run(flags: Mapping[str, str | None]) -> int:
     try:
         stdio = claim()
         received = stdio.read_first_line()
-        greeting = greet(received)
+        greeting = greet(received, own_command(flags.get("home"), "setup"))
         if greeting.answer:
             stdio.write_now(greeting.answer)
     except OSError:
@@ -71,7 +72,7 @@ def _say(sentence: str) -> None:
         sys.stderr.write(f"acp-bridge: {sentence}\n")
 
 
-def greet(received: bytes) -> Greeting:
+def greet(received: bytes, setup_command: Sequence[str]) -> Greeting:
     """Answer ``initialize`` if that is how the input starts; anything else is left to the endpoint.
 
     Pure.
@@ -83,7 +84,9 @@ def greet(received: bytes) -> Greeting:
         from acp_bridge.acp.hello import answer_initialize, client_traits
 
         try:
-            result = answer_initialize(message.params, version=__version__)
+            result = answer_initialize(
+                message.params, version=__version__, setup_command=setup_command
+            )
         except InvalidParamsError:
             pass  # the endpoint answers with the error, as for every other request
         else:

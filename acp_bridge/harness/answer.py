@@ -7,6 +7,7 @@ from typing import Literal
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import attrs
 
 from acp_bridge.harness.desk import Desk
@@ -19,6 +20,7 @@ from acp_bridge.ports import (
     StopChunk,
     TextChunk,
 )
+from acp_bridge.sessions.surface import text_of
 from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue, StreamDelta
 
 logger = logging.getLogger(__name__)
@@ -51,16 +53,20 @@ class AnswerTaker:
         self._turn = turn
         self._step = step
         self._attempt = 1
+        # The user may choose another model while this one answers, or waits to be asked again.
+        self._model = desk.model
+        self._effort = desk.choices.effort
+        self._asked: JsonObject = {"provider": self._model.provider, "model": self._model.name}
         self.open_recorder: AnswerRecorder | None = None
 
-    async def take(self, system: str) -> Answered | FailureChunk:
+    async def take(self) -> Answered | FailureChunk:
         """The answer, or the failure that no retry can mend."""
         retry_id = self._desk.world.new_id()
         retries_done = 0
         while True:
             recorder = AnswerRecorder(self._desk.world.clock)
             self.open_recorder = recorder
-            end = await self._stream(recorder, self._request(system))
+            end = await self._stream(recorder, self._request())
             if isinstance(end, StopChunk):
                 return Answered(recorder, end.reason)
             recorder.finish({"kind": "error", "failure": failure_json(end)})
@@ -92,14 +98,16 @@ class AnswerTaker:
 
     def message_row(self, recorder: AnswerRecorder, *, with_calls: bool, cut: bool) -> Draft:
         """The row of an answer; ``cut`` when a cancel ended it."""
-        model = self._desk.model
+        source: JsonObject = {"kind": "model", **self._asked}
+        if recorder.replay_state is not None:
+            source["replayState"] = _replay_state(recorder.replay_state, with_calls=with_calls)
         data: JsonObject = {
             "turn": self._turn,
             "step": self._step,
             "message": {
                 "role": "assistant",
                 "content": recorder.content(with_calls=with_calls),
-                "source": {"kind": "model", "provider": model.provider, "model": model.name},
+                "source": source,
                 "id": self._desk.world.new_id(),
             },
         }
@@ -115,7 +123,7 @@ class AnswerTaker:
     ) -> StopChunk | FailureChunk:
         emit = self._desk.committer.emit
         deltas = 0
-        async with aclosing(self._desk.model.stream(request)) as chunks:  # type: ignore[type-var]
+        async with aclosing(self._model.stream(request)) as chunks:  # type: ignore[type-var]
             async for chunk in chunks:
                 match chunk:
                     case TextChunk() | ReasoningChunk():
@@ -146,32 +154,36 @@ class AnswerTaker:
             )
         finish = _FINISH[stop.reason]
         assert isinstance(finish, dict)
-        recorder.finish(finish)
+        recorder.finish(finish, replay_state=stop.replay_state)
         return stop
 
-    def _request(self, system: str) -> ModelRequest:
+    def _request(self) -> ModelRequest:
         desk = self._desk
         told = desk.committer.told
+        surface = desk.committer.writer.state.surface
         messages = [
-            message
-            for seq in desk.committer.writer.state.surface
-            if (message := _model_message(told[seq])) is not None
+            message for seq in surface if (message := _model_message(told[seq])) is not None
         ]
         return ModelRequest(
-            system=system,
+            system=_system_text(told[surface[0]]),
             messages=messages,
             tools=tool_list(desk),
             purpose="turn",
             agent=desk.place,
             position=desk.memory.position,
+            effort=self._effort,
+            find_image=self._find_image,
         )
+
+    async def _find_image(self, attachment_id: str) -> bytes | None:
+        return await anyio.to_thread.run_sync(self._desk.world.find_attachment, attachment_id)
 
     def _retry_row(self, retry_id: str, retry: Retry, failure: FailureChunk) -> Draft:
         data: JsonObject = {
             "retryId": retry_id,
             "turn": self._turn,
             "step": self._step,
-            "provider": self._desk.model.provider,
+            "provider": self._model.provider,
             "mode": "normal",
             "policyKey": "acp-bridge",
             "retry": retry.number,
@@ -191,6 +203,15 @@ class AnswerTaker:
         return Draft("llm/retry-started", data)
 
 
+def _replay_state(state: JsonObject, *, with_calls: bool) -> JsonObject:
+    """A provider's state for the blocks that the message holds."""
+    blocks = state.get("blocks")
+    if with_calls or not isinstance(blocks, list):
+        return state
+    kept = [b for b in blocks if not (isinstance(b, dict) and b.get("type") == "tool-call")]
+    return {**state, "blocks": kept}
+
+
 def failure_json(failure: FailureChunk) -> JsonObject:
     """A failure as the log holds it."""
     data: JsonObject = {"message": failure.message, "code": failure.code}
@@ -205,6 +226,16 @@ def tool_list(desk: Desk) -> Sequence[JsonObject]:
         {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         for tool in desk.tools.values()
     ]
+
+
+def _system_text(head: Event) -> str:
+    """The system prompt as the log has it; nothing where another program left it out."""
+    if head.type != "system/message":
+        return ""
+    assert isinstance(head.data, dict)
+    message = head.data["message"]
+    assert isinstance(message, dict)
+    return text_of(message)
 
 
 def _model_message(event: Event) -> JsonObject | None:

@@ -1,10 +1,13 @@
-"""Whether a call must be asked for, and what "always" would cover. Pure.
+"""Whether a call runs, must be asked for, or is refused, and what "always" would cover. Pure.
 
-Mode ``ask``: reads inside the workspace run, everything else asks; anything outside the workspace
-always asks, whatever was granted. A grant covers this session only: one for edits of files, one
-for a sub-command of a program that has them (``git status`` with anything after it), when the line
-is plain (no pipes, substitutions or redirections), and else for that very line: options of an
-unknown program may turn a look into a deletion (``find``). The label says what is covered.
+``ask``: reads inside the workspace run, everything else asks. ``accept-edits``: file changes
+inside run too. In both, anything outside the workspace asks every time, whatever was granted.
+``plan``: reads inside run, the rest is refused unasked, granted or not. ``full``: everything runs.
+
+A grant covers this session only: one for edits of files, one for a sub-command of a program that
+has them (``git status`` with anything after it), when the line is plain (no pipes, substitutions
+or redirections), and else for that very line: options of an unknown program may turn a look into a
+deletion (``find``). The label says what is covered.
 """
 
 from collections.abc import Collection
@@ -13,6 +16,7 @@ from pathlib import Path
 import attrs
 
 from acp_bridge.ports import Access
+from acp_bridge.vocabulary import Mode
 
 EDITS_GRANT = "edits"
 _SHELL_SYNTAX = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n=%")
@@ -24,6 +28,7 @@ _PROGRAMS_OF_COMMANDS = frozenset(
 """Programs whose first argument says what is done, so that it is worth a grant of its own."""
 
 _LABEL_CHARS_MAX = 60
+_PLAN_ADVICE = "Look, plan, and say what you would do; the user can switch the mode."
 
 
 @attrs.frozen(slots=True)
@@ -35,13 +40,35 @@ class Question:
     always_label: str | None = None
 
 
-def question_for(
-    access: Access, *, workspace: Path, spill_dir: Path, grants: Collection[str]
-) -> Question | None:
-    """The question to ask before a call with this access, or None when it may run.
+@attrs.frozen(slots=True)
+class Refusal:
+    """A call that the mode forbids; ``text`` tells the model."""
+
+    text: str
+
+
+def verdict_on(
+    access: Access, *, mode: Mode, workspace: Path, spill_dir: Path, grants: Collection[str]
+) -> Question | Refusal | None:
+    """The question to ask before a call with this access, its refusal, or None when it runs.
 
     ``spill_dir`` holds tool output that was too long to show: what is there may be read.
     """
+    if mode == "full":
+        return None
+    # What was granted "always" in another mode does not hold where nothing may change.
+    held = () if mode == "plan" else grants
+    question = _question(access, workspace=workspace, spill_dir=spill_dir, grants=held)
+    if question is None or (mode == "accept-edits" and question.grant == EDITS_GRANT):
+        return None
+    if mode == "plan":
+        return Refusal(f"Error: plan mode allows no call that {question.reason}. {_PLAN_ADVICE}")
+    return question
+
+
+def _question(
+    access: Access, *, workspace: Path, spill_dir: Path, grants: Collection[str]
+) -> Question | None:
     reads = (path for path in access.reads if not path.is_relative_to(spill_dir))
     touched = (*reads, *access.writes)
     outside = next((path for path in touched if not path.is_relative_to(workspace)), None)

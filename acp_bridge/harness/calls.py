@@ -12,7 +12,7 @@ import anyio
 import attrs
 
 from acp_bridge.errors import BridgeError
-from acp_bridge.harness.approvals import Question, question_for
+from acp_bridge.harness.approvals import Question, Refusal, verdict_on
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.memory import GRANT_ROW
 from acp_bridge.harness.tools.arguments import (
@@ -30,6 +30,7 @@ from acp_bridge.vocabulary import (
     JsonValue,
     ToolOutput,
     ToolPreview,
+    ToolTerminal,
 )
 
 logger = logging.getLogger(__name__)
@@ -147,25 +148,30 @@ class CallRunner:
         """Ask, log the decision, and answer the call when it is refused."""
         assert call.ask_id is not None
         async with self._desk.asking:
-            question = self._question(call)  # an "always" given meanwhile covers it
-            answer = Answer.ALLOW_ONCE if question is None else await self._ask(call, question)
+            # Mode and grants may have changed since the call was planned.
+            verdict = self._verdict(call)
+            answer = await self._decide(call, verdict)
             rows = [self._decided_row(call.ask_id, answer)]
-            if answer is Answer.ALLOW_ALWAYS and question is not None and question.grant:
-                rows.append(Draft(GRANT_ROW, {"grant": question.grant}, ignorable=True))
+            if answer is Answer.ALLOW_ALWAYS and isinstance(verdict, Question) and verdict.grant:
+                rows.append(Draft(GRANT_ROW, {"grant": verdict.grant}, ignorable=True))
             rows.append(self._call_row(call))
             events = await self._desk.committer.commit(rows)
             call.seq = events[-1].seq
             call.ask_id = None
         if answer in {Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS}:
             return True
-        refusal = ToolResult(
-            _REFUSALS[answer],
-            is_error=True,
-            error_name="ToolRejectedError",
-            error_code="REJECTED",
-        )
-        await self._answer(call, refusal)
+        text = verdict.text if isinstance(verdict, Refusal) else _REFUSALS[answer]
+        await self._answer(call, _refused(text))
         return False
+
+    async def _decide(self, call: Planned, verdict: Question | Refusal | None) -> Answer:
+        match verdict:
+            case None:
+                return Answer.ALLOW_ONCE
+            case Refusal():
+                return Answer.UNAVAILABLE
+            case question:
+                return await self._ask(call, question)
 
     async def _ask(self, call: Planned, question: Question) -> Answer:
         assert call.tool is not None
@@ -226,15 +232,20 @@ class CallRunner:
         else:
             planned.fault = check_arguments(tool.parameters, arguments)
         if planned.fault is None:
-            planned.question = self._question(planned)
-            planned.ask_id = self._desk.world.new_id() if planned.question else None
+            match self._verdict(planned):
+                case Question() as question:
+                    planned.question = question
+                    planned.ask_id = self._desk.world.new_id()
+                case Refusal(text=text):
+                    planned.fault = _refused(text)
         return planned
 
-    def _question(self, call: Planned) -> Question | None:
+    def _verdict(self, call: Planned) -> Question | Refusal | None:
         assert call.tool is not None
         access = call.tool.access(call.arguments, self._desk.cwd)
-        return question_for(
+        return verdict_on(
             access,
+            mode=self._desk.choices.mode,
             workspace=self._desk.cwd.resolve(),
             spill_dir=self._desk.world.spill_dir.resolve(),
             grants=self._desk.memory.grants,
@@ -245,9 +256,20 @@ class CallRunner:
             call.output = (call.output + text)[-ABORTED_OUTPUT_CHARS_MAX:]
             self._desk.committer.emit(ToolOutput(call.call_id, text))
 
-        desk, world = self._desk, self._desk.world
-        flow = desk.client.flow
-        return ToolContext(desk.cwd, desk.files, emit, world.spill_dir, world.env, flow)
+        def in_terminal(terminal_id: str) -> None:
+            self._desk.committer.emit(ToolTerminal(call.call_id, terminal_id))
+
+        world = self._desk.world
+        return ToolContext(
+            cwd=self._desk.cwd,
+            files=self._desk.files,
+            emit=emit,
+            spill_dir=world.spill_dir,
+            env=world.env,
+            flow=self._desk.client.flow,
+            runner=None if world.runs_here else self._desk.client,
+            in_terminal=in_terminal,
+        )
 
     def _ask_row(self, call: Planned) -> Draft:
         assert call.question is not None
@@ -287,3 +309,7 @@ class CallRunner:
             data["meta"] = result.meta
         sources = None if call.seq is None else (call.seq,)
         return Draft("tool/result", data, surface_op="append", source_event_seqs=sources)
+
+
+def _refused(text: str) -> ToolResult:
+    return ToolResult(text, is_error=True, error_name="ToolRejectedError", error_code="REJECTED")

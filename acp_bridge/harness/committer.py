@@ -4,7 +4,8 @@ Appends from tasks that finish together share a batch: whoever holds the lock wr
 waiters brought. A commit cannot be cancelled, so a cancel never leaves rows that nobody was told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -13,14 +14,17 @@ from acp_bridge.ports import Consumer
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import Draft, Event, RuntimeEvent
 
+Rows: TypeAlias = Sequence[Draft] | Callable[[int], Sequence[Draft]]
+"""Rows to append, or what makes them once the seq of the first one is known."""
+
 
 class _Ticket:
     """One caller's rows and, later, their events or the failure."""
 
-    __slots__ = ("drafts", "events", "failure")
+    __slots__ = ("events", "failure", "rows")
 
-    def __init__(self, drafts: Sequence[Draft]) -> None:
-        self.drafts = drafts
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
         self.events: list[Event] | None = None
         self.failure: Exception | None = None
 
@@ -50,14 +54,14 @@ class Committer:
         for consumer in self._consumers:
             consumer(event)
 
-    async def commit(self, drafts: Sequence[Draft]) -> list[Event]:
-        """Append ``drafts`` in one durable batch, tell consumers, return the events.
+    async def commit(self, rows: Rows) -> list[Event]:
+        """Append ``rows`` in one durable batch, tell consumers, return the events.
 
         Raises:
             StoreFailedError: the disk refused; the log is as it was.
             LocalProtocolError: the rows break the format; the log is as it was.
         """
-        ticket = _Ticket(drafts)
+        ticket = _Ticket(rows)
         self._waiting.append(ticket)
         with anyio.CancelScope(shield=True):
             async with self._lock:
@@ -86,7 +90,12 @@ class Committer:
             self.emit(event)
 
     async def _write(self, tickets: list[_Ticket]) -> None:
-        drafts = [draft for ticket in tickets for draft in ticket.drafts]
+        drafts: list[Draft] = []
+        ends: list[int] = []
+        for ticket in tickets:
+            rows = ticket.rows
+            drafts += rows(len(self.told) + len(drafts)) if callable(rows) else rows
+            ends.append(len(drafts))
         try:
             events = await anyio.to_thread.run_sync(self._writer.append, drafts)
         except Exception as failure:  # noqa: BLE001  # raised again for whoever brought the rows
@@ -98,7 +107,7 @@ class Committer:
                     await self._write([ticket])
             return
         start = 0
-        for ticket in tickets:
-            ticket.events = events[start : start + len(ticket.drafts)]
-            start += len(ticket.drafts)
+        for ticket, end in zip(tickets, ends, strict=True):
+            ticket.events = events[start:end]
+            start = end
         self._tell(events)

@@ -10,8 +10,8 @@ import attrs
 
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.memory import SessionMemory
-from acp_bridge.ports import Client, Model, Tool, ToolFiles
-from acp_bridge.vocabulary import SessionId
+from acp_bridge.ports import Client, Model, ModelCatalog, Tool, ToolFiles
+from acp_bridge.vocabulary import Mode, SessionId
 
 
 @attrs.frozen(slots=True)
@@ -21,7 +21,7 @@ class World:
     ``clock`` gives milliseconds since the epoch, ``new_id`` a fresh id, ``chance`` a float in
     [0, 1). ``spill_dir`` takes tool output too large for a log; ``env`` is what commands see.
     ``keep_attachment`` and ``find_attachment`` store and fetch image bytes by ``sha256:<hex>``;
-    both block.
+    both block. ``runs_here``: commands run in this process, not with whoever drives the session.
     """
 
     clock: Callable[[], int]
@@ -31,6 +31,7 @@ class World:
     find_attachment: Callable[[str], bytes | None]
     spill_dir: Path
     env: Mapping[str, str]
+    runs_here: bool = True
 
 
 class ToolBox(Mapping[str, Tool]):
@@ -54,21 +55,48 @@ class ToolBox(Mapping[str, Tool]):
 
 
 @attrs.define(slots=True)
-class Desk:
-    """One session's parts. ``asking`` lets one permission request be open at a time.
+class Choices:
+    """What the user chose: in force from the next request on. Replaced by `choosing`, as a whole.
 
+    ``effort`` None: as the provider likes.
+    """
+
+    mode: Mode
+    model: Model
+    effort: str | None = None
+
+    @property
+    def model_id(self) -> str:
+        """The catalog's name of the model."""
+        return self.model.info.model_id
+
+
+@attrs.define(slots=True)
+class Desk:
+    """One session's parts.
+
+    ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made.
     ``abort`` is why a cancel came: the user's, or the end of the process (``disposed``).
+    ``notice`` is a sentence that the next turn begins with, such as a model that is gone.
     """
 
     session_id: SessionId
     cwd: Path
     committer: Committer
     memory: SessionMemory
-    model: Model
+    choices: Choices
+    catalog: ModelCatalog
     tools: Mapping[str, Tool]
     client: Client
     files: ToolFiles
     world: World
     place: str
     asking: anyio.Lock = attrs.field(factory=anyio.Lock)
+    choosing: anyio.Lock = attrs.field(factory=anyio.Lock)
     abort: Literal["user", "disposed"] = "user"
+    notice: str | None = None
+
+    @property
+    def model(self) -> Model:
+        """The model that the next request goes to."""
+        return self.choices.model

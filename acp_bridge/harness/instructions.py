@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from acp_bridge.vocabulary import Mode
+
 _INSTRUCTIONS = """\
 You are a coding agent. You work in a user's editor through ACP Bridge, on the files of one \
 workspace, with the tools listed in this request.
@@ -24,6 +26,13 @@ Workspace: {cwd}
 """
 
 
-def system_prompt(cwd: Path) -> str:
-    """The instructions for a session in this workspace."""
-    return _INSTRUCTIONS.format(cwd=cwd)
+_PLANNING = """
+You are in plan mode: calls that change anything, run a command or leave the workspace are \
+refused. Look at what you need, then present a plan, and stop there. The user switches the mode.
+"""
+
+
+def system_prompt(cwd: Path, mode: Mode) -> str:
+    """The instructions for a session in this workspace and permission mode."""
+    text = _INSTRUCTIONS.format(cwd=cwd)
+    return text + _PLANNING if mode == "plan" else text

@@ -7,10 +7,12 @@ place and position count from the cut on (``session/end-seed {inherited: true}``
 import re
 from collections.abc import Iterable
 
-from acp_bridge.vocabulary import Event, JsonObject, JsonValue
+from acp_bridge.harness.modes import mode_from_log
+from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Mode
 
 PLACE_ROW = "plugin:acp-bridge/place"
 GRANT_ROW = "plugin:acp-bridge/grant"
+NOTICE_ROW = "plugin:acp-bridge/notice"
 SCRIPTED = "scripted"
 _PLACE = re.compile(r"[1-9][0-9]{0,8}(?:/[1-9][0-9]{0,8})*")
 
@@ -30,6 +32,11 @@ class SessionMemory:
         self.grants: set[str] = set()
         self.sets_up = False
         """Whether the birth rows (preset, sandbox, policy) are written."""
+        self.selection: JsonObject | None = None
+        """The last choice of a model: ``{provider, model, reasoningEffort?}``."""
+        self.sandbox: str | None = None
+        self.policy: str | None = None
+        self.planning = False
         for event in events:
             self.apply(event)
         self.reopened = self.request_header is not None
@@ -41,6 +48,13 @@ class SessionMemory:
         if self.reopened:
             return "resume"
         return "change" if header != self.request_header else None
+
+    @property
+    def mode(self) -> Mode | None:
+        """The permission mode that the log amounts to, None where it says nothing of one."""
+        if self.sandbox is None and self.policy is None and not self.planning:
+            return None
+        return mode_from_log(self.sandbox, self.policy, planning=self.planning)
 
     def apply(self, event: Event) -> None:
         """Fold one event."""
@@ -54,6 +68,9 @@ def _header(memory: SessionMemory, data: JsonObject) -> None:
     header = data.get("header")
     if isinstance(header, dict):
         memory.request_header = header
+        config = header.get("config")
+        if isinstance(config, dict):
+            memory.selection = config
 
 
 def _context(memory: SessionMemory, data: JsonObject) -> None:
@@ -93,6 +110,22 @@ def _birth(memory: SessionMemory, _data: JsonObject) -> None:
     memory.sets_up = True
 
 
+def _sandbox(memory: SessionMemory, data: JsonObject) -> None:
+    memory.sandbox = str(data.get("mode"))
+
+
+def _policy(memory: SessionMemory, data: JsonObject) -> None:
+    memory.policy = str(data.get("policy"))
+
+
+def _planning(memory: SessionMemory, data: JsonObject) -> None:
+    memory.planning = data.get("active") is True
+
+
+def _selection(memory: SessionMemory, data: JsonObject) -> None:
+    memory.selection = data
+
+
 _FOLDS = {
     "request/header": _header,
     "request/context": _context,
@@ -101,6 +134,10 @@ _FOLDS = {
     "assistant/attempt": _answered,
     "session/end-seed": _seed_end,
     "permission/preset": _birth,
+    "sandbox/mode": _sandbox,
+    "approval/policy": _policy,
+    "plan/mode": _planning,
+    "model/selection": _selection,
     PLACE_ROW: _place,
     GRANT_ROW: _grant,
 }

@@ -30,6 +30,7 @@ class AnswerRecorder:
         self._call_ids: set[str] = set()
         self.stream: list[JsonValue] = []
         self.usage: JsonObject | None = None
+        self.replay_state: JsonObject | None = None
 
     @property
     def index(self) -> int:
@@ -57,10 +58,12 @@ class AnswerRecorder:
                 }
                 self._record({"type": "usage", "usage": self.usage})
 
-    def finish(self, reason: JsonObject) -> None:
-        """Record the answer's end."""
+    def finish(self, reason: JsonObject, *, replay_state: JsonObject | None = None) -> None:
+        """Record the answer's end, and what the provider wants back with it."""
         self._close_block()
-        self._record({"type": "finish", "reason": reason})
+        self.replay_state = replay_state
+        end: JsonObject = {"type": "finish", "reason": reason}
+        self._record(end if replay_state is None else {**end, "replayState": replay_state})
 
     def content(self, *, with_calls: bool) -> list[JsonValue]:
         """The committed blocks; an interrupted or cut-off answer leaves its tool calls out."""

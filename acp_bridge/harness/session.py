@@ -14,10 +14,21 @@ import anyio
 import anyio.to_thread
 
 from acp_bridge.errors import BridgeError
+from acp_bridge.harness.choosing import choose, options_of
+from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import FAULT, Turn
-from acp_bridge.ports import Consumer
-from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Prompt, SessionId, TurnEnd
+from acp_bridge.ports import CommandInfo, Consumer, OptionName, SessionOptions
+from acp_bridge.vocabulary import (
+    Command,
+    Event,
+    JsonObject,
+    JsonValue,
+    Prompt,
+    SessionId,
+    TurnEnd,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +39,7 @@ CLOSE_WAIT_S = 5.0
 class WaitingPrompt:
     """A prompt in the inbox; implements `ports.PendingTurn`."""
 
-    def __init__(self, prompt: Prompt) -> None:
+    def __init__(self, prompt: Prompt | Command) -> None:
         self.prompt = prompt
         self.scope = anyio.CancelScope()
         self._end: TurnEnd | None = None
@@ -91,8 +102,21 @@ class HarnessSession:
         """Tell ``consumer`` everything from now on."""
         self._desk.committer.attach(consumer)
 
-    def admit(self, prompt: Prompt) -> WaitingPrompt:
-        """Take a prompt, synchronously, first in first out."""
+    @property
+    def commands(self) -> Sequence[CommandInfo]:
+        """The slash commands that `admit` takes."""
+        return COMMANDS
+
+    def options(self) -> SessionOptions:
+        """What can be chosen, and what is chosen."""
+        return options_of(self._desk)
+
+    async def choose(self, option: OptionName, value: str) -> None:
+        """Choose a value: see `ports.LiveSession`."""
+        await choose(self._desk, option, value)
+
+    def admit(self, prompt: Prompt | Command) -> WaitingPrompt:
+        """Take a prompt or a command, synchronously, first in first out."""
         waiting = WaitingPrompt(prompt)
         if self._closing:
             waiting.settle(TurnEnd("aborted"))
@@ -100,6 +124,10 @@ class HarnessSession:
             self._inbox.append(waiting)
             self._wake.set()
         return waiting
+
+    def note(self, text: str) -> None:
+        """Begin the next turn with a sentence to the user."""
+        self._desk.notice = text
 
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
@@ -155,15 +183,19 @@ class HarnessSession:
         with waiting.scope:
             try:
                 await self._desk.committer.repair()
+                prompt = waiting.prompt
+                if isinstance(prompt, Command):
+                    await run_command(self._desk, prompt)
+                    return TurnEnd("completed")
                 for left in list(self._desk.committer.writer.state.inbox["next-turn"]):
                     end = await Turn(self._desk, left, title="", pending=True).run()
                     if end.code == "STORE":
                         return end
-                await self._keep_attachments(waiting.prompt)
+                await self._keep_attachments(prompt)
             except BridgeError as failure:
                 return TurnEnd("error", failure.details, "STORE")
-            message = self._user_message(waiting.prompt)
-            turn = Turn(self._desk, message, title=waiting.prompt.title, pending=False)
+            message = self._user_message(prompt)
+            turn = Turn(self._desk, message, title=prompt.title, pending=False)
             end = await turn.run()
             # A failure that the user's cancel met half-way is no news to them (R035).
             if end.kind != "error" or not waiting.scope.cancel_called:
@@ -190,3 +222,5 @@ class HarnessSession:
     def _remember(self, event: object) -> None:
         if isinstance(event, Event):
             self._desk.memory.apply(event)
+            if event.type == NOTICE_ROW:
+                self._desk.notice = None

@@ -10,11 +10,10 @@ import logging
 import anyio
 
 from acp_bridge.errors import BridgeError
-from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json, tool_list
+from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.desk import Desk
-from acp_bridge.harness.instructions import system_prompt
-from acp_bridge.harness.memory import PLACE_ROW, SCRIPTED
+from acp_bridge.harness.standing import birth_rows, request_rows, system_rows
 from acp_bridge.ports import FailureChunk
 from acp_bridge.vocabulary import Draft, JsonObject, JsonValue, TurnEnd
 
@@ -63,8 +62,12 @@ class Turn:
 
     async def _admit(self) -> None:
         """One batch: birth rows if they are missing, inbox, turn and step start, the request."""
+        await self._desk.committer.commit(self._admission_rows)
+        self._step = 1
+
+    def _admission_rows(self, first_seq: int) -> list[Draft]:
         desk, turn = self._desk, self._number
-        rows = self._birth_rows()
+        rows = birth_rows(desk)
         waiting = len(desk.committer.writer.state.inbox["next-turn"])
         if not self._pending:
             rows.append(_splice(start=waiting, inserted=[self._message]))
@@ -72,79 +75,25 @@ class Turn:
             Draft("turn/start", {"turn": turn}),
             _splice(start=0 if self._pending else waiting, removed=1),
             Draft("step/start", {"turn": turn, "step": 1}),
-            *self._system_rows(),
+            *system_rows(desk, turn=turn, step=1),
             Draft("user/message", self._message, surface_op="append"),
         ]
-        # Nothing else appends to this log before its turn runs, so places are known here.
-        message_seq = len(desk.committer.told) + len(rows) - 1
-        rows += self._request_rows()
+        message_seq = first_seq + len(rows) - 1
+        rows += request_rows(desk)
         if desk.memory.title is None and self._title:
             source: JsonObject = {"kind": "fallback"}
             seqs: list[JsonValue] = [message_seq]
             title: JsonObject = {"title": self._title, "messageSeqs": seqs, "source": source}
             rows.append(Draft("session/title", title))
-        await desk.committer.commit(rows)
-        self._step = 1
-
-    def _birth_rows(self) -> list[Draft]:
-        memory = self._desk.memory
-        rows: list[Draft] = []
-        if not memory.sets_up:
-            rows += [
-                Draft("permission/preset", {"preset": "read-only"}),
-                Draft("sandbox/mode", {"mode": "read-only"}),
-                Draft("approval/policy", {"policy": "ask"}),
-            ]
-        if self._desk.model.provider == SCRIPTED and memory.place != self._desk.place:
-            rows.append(Draft(PLACE_ROW, {"place": self._desk.place}, ignorable=True))
-        return rows
-
-    def _system_rows(self) -> list[Draft]:
-        """The system message: first of the surface, replaced in place when its text changed."""
-        desk = self._desk
-        surface = desk.committer.writer.state.surface
-        text = system_prompt(desk.cwd)
-        message: JsonObject = {
-            "role": "system",
-            "content": [{"type": "text", "text": text}],
-            "source": {"kind": "system-prompt"},
-            "id": desk.world.new_id(),
-        }
-        data: JsonObject = {"turn": self._number, "step": 1, "message": message}
-        if not surface:
-            return [Draft("system/message", data, surface_op="append")]
-        head = desk.committer.told[surface[0]]
-        if head.type != "system/message":
-            # Appending one now would make the log unreadable (dsh section 3, "Trap").
-            return []
-        assert isinstance(head.data, dict)
-        old = head.data["message"]
-        if isinstance(old, dict) and old.get("content") == message["content"]:
-            return []
-        place = (head.seq, head.seq)
-        return [Draft("system/message", data, surface_op=place, source_event_seqs=(head.seq,))]
-
-    def _request_rows(self) -> list[Draft]:
-        """``request/header`` and ``request/context`` where they differ from the last ones."""
-        desk = self._desk
-        tools: list[JsonValue] = list(tool_list(desk))
-        config: JsonObject = {"provider": desk.model.provider, "model": desk.model.name}
-        header: JsonObject = {"config": config, "tools": tools}
-        rows: list[Draft] = []
-        reason = desk.memory.header_reason(header)
-        if reason is not None:
-            rows.append(Draft("request/header", {"header": header, "reason": reason}))
-        context: JsonObject = {**config, "contextWindow": desk.model.context_window}
-        if context != desk.memory.request_context:
-            rows.append(Draft("request/context", context))
         return rows
 
     async def _steps(self) -> TurnEnd:
         while True:
             assert self._step is not None
+            await self._apply_choices(self._step)
             taker = AnswerTaker(self._desk, turn=self._number, step=self._step)
             self._taker = taker
-            answer = await taker.take(system_prompt(self._desk.cwd))
+            answer = await taker.take()
             if isinstance(answer, FailureChunk):
                 return await self._fail(answer.message, answer.code, failure_json(answer))
             calls = answer.recorder.calls() if answer.reason != "max_tokens" else []
@@ -161,6 +110,18 @@ class Turn:
                 self._taker = None
                 await self._fail(f"Stopped after {STEPS_MAX} steps. Say so to go on.", STEP_LIMIT)
                 return TurnEnd("step-limit")
+
+    async def _apply_choices(self, step: int) -> None:
+        """Log what the user chose since the last request, so that this one goes by it.
+
+        Again and again, since the user may choose while these rows are written: what the log
+        says of a request is what the model gets.
+        """
+        while rows := [
+            *system_rows(self._desk, turn=self._number, step=step),
+            *request_rows(self._desk),
+        ]:
+            await self._desk.committer.commit(rows)
 
     async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd:
         """Last message and the turn's end, in one batch."""

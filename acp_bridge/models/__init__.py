@@ -1,4 +1,4 @@
-"""Adapters of the model port: scripted answers and the demo, both without a key.
+"""Adapters of the model port: Messages and chat completions APIs, scripts, and the demo.
 
 Owns: how a request is spelled in a provider's API and its answer becomes `ports.Chunk` values,
 which failures are worth a retry, which models there are, and where keys come from.

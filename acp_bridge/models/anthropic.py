@@ -5,10 +5,11 @@ Source: Messages API, "Streaming"; dsh section 1.
 
 import json
 import logging
-from typing import Final
+from typing import Any, Final
 
 from acp_bridge.models.anthropic_body import messages_body, without_thinking
 from acp_bridge.models.http import Ending, ProviderHttp
+from acp_bridge.models.jsontext import event_json
 from acp_bridge.models.known import Provider, name_of
 from acp_bridge.models.messages import Pictures
 from acp_bridge.ports import (
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = "2023-06-01"
 """The API's version, sent with each request; there is no other."""
+
+NO_TEXT: Final = "no text where the API says text"
 
 _STOPS: Final[dict[str, StopChunk]] = {
     "end_turn": StopChunk("end_turn"),
@@ -90,7 +93,7 @@ class AnswerReader:
     def read(self, data: str) -> tuple[Chunk, ...]:
         """The chunks of one event."""
         try:
-            event = json.loads(data)
+            event: Any = event_json(data)
             match event["type"]:
                 case "content_block_delta":
                     return self._delta(event["index"], event["delta"])
@@ -136,7 +139,11 @@ class AnswerReader:
     def _delta(self, index: int, delta: JsonObject) -> tuple[Chunk, ...]:
         match delta["type"]:
             case "text_delta":
-                return self._told(index, TextChunk(index, _text(delta["text"])))
+                text = delta["text"]
+                if not isinstance(text, str):
+                    raise TypeError(NO_TEXT)
+                self._empty.discard(index)
+                return (TextChunk(index, text),)
             case "thinking_delta":
                 return self._told(index, ReasoningChunk(index, _text(delta["thinking"])))
             case "input_json_delta":
@@ -208,14 +215,16 @@ class AnswerReader:
             stop = _STOPS["end_turn"]
         blocks: list[JsonValue] = [
             {key: value for key, value in mark.items() if key != "id"}
-            for _index, mark in sorted(self._marks.items())
+            for index, mark in sorted(self._marks.items())
+            # An empty block is none to the log, which counts these beside its own.
+            if index not in self._empty or mark["type"] in {"hidden", "tool-call"}
         ]
         return StopChunk(stop.reason, {"response": self._response, "blocks": blocks})
 
 
 def _text(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise TypeError("no text where the API says text")
+        raise TypeError(NO_TEXT)
     return value
 
 

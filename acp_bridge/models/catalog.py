@@ -9,20 +9,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import attrs
 
 from acp_bridge.config import ModelSettings
 from acp_bridge.errors import AuthRequiredError, ConfigError
-from acp_bridge.models.credentials import key_problem, read_keys
-from acp_bridge.models.http import Account, ProviderHttp
-from acp_bridge.models.http_model import HttpModel
+from acp_bridge.models.credentials import forget_keys, key_problem, read_keys
 from acp_bridge.models.known import PROVIDERS, Provider, model_info, request_url
-from acp_bridge.models.script import CONTEXT_WINDOW_DEFAULT
 from acp_bridge.ports import Model, ModelInfo
 
 if TYPE_CHECKING:
+    from acp_bridge.models.http_model import HttpModel
     from acp_bridge.models.scripted import ScriptedModel
 
 logger = logging.getLogger(__name__)
@@ -95,11 +92,12 @@ class Catalog:
             ConfigError: the id cannot be used.
         """
         if model_id == DEMO:
-            return ModelInfo(DEMO, "Demo", CONTEXT_WINDOW_DEFAULT)
+            from acp_bridge.models.demo import DemoModel
+
+            return DemoModel.info
         kind, colon, name = model_id.partition(":")
         if kind == SCRIPTED and colon and name:
-            model = _scripted(name)
-            return ModelInfo(model_id, f"Script {model.name}", model.context_window)
+            return _scripted(name).info
         provider = PROVIDERS.get(kind)
         if provider is None or not name or name != name.strip():
             raise ConfigError(
@@ -115,7 +113,9 @@ class Catalog:
             AuthRequiredError: there is none, or its provider has no key; says what to do.
             ConfigError: the id cannot be used.
         """
-        chosen = model_id or self._configured or self._preferred()
+        chosen = self._configured if model_id is None else model_id
+        if chosen is None:
+            chosen = self._preferred()
         if chosen == DEMO:
             from acp_bridge.models.demo import DemoModel
 
@@ -126,13 +126,17 @@ class Catalog:
             return _scripted(name)
         return self._open(PROVIDERS[kind], info)
 
+    def forget(self) -> None:
+        """Forget every stored key."""
+        forget_keys(self._home)
+
     async def aclose(self) -> None:
         """Close every connection; for the end of the process."""
         while self._opened:
             _, model = self._opened.popitem()
             await model.aclose()
 
-    def _open(self, provider: Provider, info: ModelInfo) -> HttpModel:
+    def _open(self, provider: Provider, info: ModelInfo) -> "HttpModel":
         url = request_url(provider, self._base_url(provider))
         key = self._key(provider)
         if key is None:
@@ -174,6 +178,8 @@ class Catalog:
         base = self._environment.get(provider.base_variable, "").strip()
         if not base:
             return provider.base_url
+        from urllib.parse import urlsplit
+
         try:
             parts = urlsplit(base)
             usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.query
@@ -188,8 +194,11 @@ class Catalog:
         return base
 
 
-def make_model(provider: Provider, info: ModelInfo, *, url: str, key: str) -> HttpModel:
+def make_model(provider: Provider, info: ModelInfo, *, url: str, key: str) -> "HttpModel":
     """A model of a provider; its adapter is imported now, its HTTP client with the first call."""
+    from acp_bridge.models.http import Account, ProviderHttp
+    from acp_bridge.models.http_model import HttpModel
+
     if provider.api == "messages":
         from acp_bridge.models.anthropic import MessagesApi as Api
         from acp_bridge.models.anthropic import headers

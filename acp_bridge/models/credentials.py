@@ -6,10 +6,9 @@ traced or stored anywhere else, and no error shows one.
 
 import json
 import os
-import secrets
 import stat
-import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -84,6 +83,8 @@ def key_problem(key: str) -> str | None:
 
 
 def _read(file: Path, *, private: bool) -> dict[str, str]:
+    import tomllib
+
     try:
         with file.open("rb") as stream:
             if private and os.fstat(stream.fileno()).st_mode & _OTHERS:
@@ -92,7 +93,7 @@ def _read(file: Path, *, private: bool) -> dict[str, str]:
                     f"`chmod 600 {file}`, and if others use this machine, get new keys."
                 )
             table = tomllib.loads(stream.read().decode("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         # Not the parser's words: they may quote the line, and with it a key.
@@ -107,7 +108,7 @@ def _read(file: Path, *, private: bool) -> dict[str, str]:
 def _write(file: Path, keys: Mapping[str, str]) -> None:
     # A JSON string of a key's letters is a TOML string too.
     text = "".join(f"{provider} = {json.dumps(key)}\n" for provider, key in sorted(keys.items()))
-    fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    fresh = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -117,5 +118,6 @@ def _write(file: Path, keys: Mapping[str, str]) -> None:
             os.fsync(stream.fileno())
         fresh.replace(file)
     except OSError as fault:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):  # what is left over, if anything; the first fault is the one
+            fresh.unlink(missing_ok=True)
         raise StoreFailedError(f"{file} cannot be written: {fault.strerror}.") from fault

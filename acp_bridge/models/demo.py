@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from acp_bridge.models.script import CONTEXT_WINDOW_DEFAULT, Item, items_from_json
 from acp_bridge.models.scripted import play
-from acp_bridge.ports import Chunk, ModelRequest
+from acp_bridge.ports import Chunk, ModelInfo, ModelRequest
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 NOTE = "acp-bridge-demo.md"
@@ -99,6 +99,7 @@ class DemoModel:
     provider = "scripted"
     name = "demo"
     context_window = CONTEXT_WINDOW_DEFAULT
+    info = ModelInfo("demo", "Demo", CONTEXT_WINDOW_DEFAULT)
 
     def __init__(self) -> None:
         self._chapters: list[list[tuple[Item, ...]]] = [

@@ -6,7 +6,6 @@ Facts of October 2026, from the providers' own pages; ``config.toml`` overrides 
 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -205,5 +204,4 @@ def request_url(provider: Provider, base_url: str) -> str:
     if provider is DEEPSEEK and base in {"https://api.deepseek.com", "https://api.deepseek.com/v1"}:
         # What its users have in this variable for the other API; this one lives beside it.
         base = DEEPSEEK.base_url
-    path = urlsplit(base).path if "://" in base else ""
-    return f"{base}/messages" if path.endswith("/v1") else f"{base}/v1/messages"
+    return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"

@@ -136,7 +136,7 @@ class _Builder:
         self._replay_kind = replay_kind
         self._entries: list[Entry] = []
         self._used: set[str] = set()
-        self._open: dict[str, str] = {}
+        self._open: list[tuple[str, str]] = []
         self._calls = 0
 
     def add(self, message: JsonObject) -> None:
@@ -196,7 +196,7 @@ class _Builder:
     def _call(self, block: JsonObject) -> Call:
         original = str(block.get("id") or "")
         call_id = self._new_id(original)
-        self._open[original] = call_id
+        self._open.append((original, call_id))
         text = str(block.get("arguments") or "")
         arguments = _json_object(text)
         if arguments is None:
@@ -222,21 +222,23 @@ class _Builder:
         return call_id
 
     def _result(self, message: JsonObject) -> None:
-        call_id = self._open.pop(str(message.get("toolCallId") or ""), None)
+        original = str(message.get("toolCallId") or "")
+        found = next((pair for pair in self._open if pair[0] == original), None)
         asked = self._asked()
         parts = self._shown(message)
-        if call_id is None:
+        if found is None:
             # Its call is gone (compacted, or a damaged log): a result alone would be refused.
             asked.parts += parts
         else:
+            self._open.remove(found)
             is_error = message.get("isError") is True
-            asked.results.append(Result(call_id, tuple(parts), is_error))
+            asked.results.append(Result(found[1], tuple(parts), is_error))
 
     def _close_calls(self) -> None:
         if self._open:
             asked = self._asked()
             lost = (Text(NO_RESULT),)
-            asked.results += [Result(call_id, lost, True) for call_id in self._open.values()]  # noqa: FBT003
+            asked.results += [Result(call_id, lost, True) for _, call_id in self._open]  # noqa: FBT003
             self._open.clear()
 
     def _shown(self, message: JsonObject) -> list[Text | Picture]:

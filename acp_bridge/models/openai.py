@@ -5,11 +5,12 @@ Source: Chat Completions API, "Streaming"; reasoning and usage as the usual serv
 
 import json
 import logging
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
 from acp_bridge.models.http import Ending, ProviderHttp
+from acp_bridge.models.jsontext import event_json
 from acp_bridge.models.known import Provider, name_of
 from acp_bridge.models.messages import Pictures
 from acp_bridge.models.openai_body import chat_body, without_reasoning
@@ -114,7 +115,7 @@ class AnswerReader:
             self._end, self.over = self._stopped(), True
             return ()
         try:
-            event = json.loads(data)
+            event: Any = event_json(data)
             if event.get("error"):
                 self._end, self.over = self._http.failed(event["error"]), True
                 return ()

@@ -27,6 +27,7 @@ from acp_bridge.models.script import (
 from acp_bridge.ports import (
     Chunk,
     FailureChunk,
+    ModelInfo,
     ModelRequest,
     ReasoningChunk,
     StopChunk,
@@ -52,6 +53,8 @@ class ScriptedModel:
         self._releases = releases
         self.name = name
         self.context_window = script.context_window
+        path = releases.with_suffix("")
+        self.info = ModelInfo(f"scripted:{path}", f"Script {name}", script.context_window)
 
     @classmethod
     def load(cls, path: Path) -> "ScriptedModel":

@@ -15,18 +15,19 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import InvalidParamsError, SessionConflictError
+from acp_bridge.harness.choosing import first_choices, stored_choices
 from acp_bridge.harness.committer import Committer
-from acp_bridge.harness.desk import Desk, ToolBox, World
+from acp_bridge.harness.desk import Choices, Desk, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
-from acp_bridge.ports import Client, Model, SessionPage, Tool
+from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.vocabulary import SessionId, SessionSummary
+from acp_bridge.vocabulary import Mode, SessionId, SessionSummary
 
 PAGE_SIZE = 100
 """Sessions on one page of a list: several clients read only the first one."""
@@ -45,21 +46,24 @@ class Outside:
 class EmbeddedRuntime:
     """Implements `ports.Runtime`. An async context manager: sessions live inside it.
 
-    ``choose_model`` is called for each new or opened session and raises what `ports.Runtime`
-    says; ``tools`` is called by the first turn. ``home`` holds ``sessions/``, ``attachments/``
-    and ``spill/``.
+    ``catalog`` is asked for each new or opened session and raises what `ports.Runtime` says;
+    ``mode`` is what a session begins with; ``tools`` is called by the first turn. ``home`` holds
+    ``sessions/``, ``attachments/`` and ``spill/``.
     """
 
     def __init__(
         self,
         *,
         home: Path,
-        choose_model: Callable[[], Model],
+        catalog: ModelCatalog,
+        mode: Mode,
         tools: Callable[[], Iterable[Tool]],
         outside: Outside,
+        runs_here: bool = True,
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock)
-        self._choose_model = choose_model
+        self._catalog = catalog
+        self._mode = mode
         self._tools = ToolBox(tools)
         self._outside = outside
         attachments = AttachmentStore(home / "attachments")
@@ -71,9 +75,11 @@ class EmbeddedRuntime:
             find_attachment=attachments.find,
             spill_dir=home / "spill",
             env=outside.env,
+            runs_here=runs_here,
         )
         self._open: dict[SessionId, HarnessSession] = {}
-        self._opening: dict[SessionId, anyio.Event] = {}
+        self._moving: dict[SessionId, anyio.Event] = {}
+        """Sessions that are being opened or deleted: whoever else wants one waits."""
         self._places = 0
         self._group: anyio.abc.TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -98,18 +104,22 @@ class EmbeddedRuntime:
 
     def check_model(self) -> None:
         """Look again whether there is a model to talk to."""
-        self._choose_model()
+        self._catalog.open(None)
+
+    def forget_keys(self) -> None:
+        """Sign out: forget every stored key."""
+        self._catalog.forget()
 
     async def new_session(self, cwd: Path, client: Client) -> HarnessSession:
         """A session with an empty log; nothing is stored before its first prompt."""
-        model = self._choose_model()
+        choices = first_choices(self._catalog, self._mode)
         session_id = SessionId(self._outside.new_id())
         header = Header(
             session_id=session_id,
             created_at_ms=self._outside.clock(),
             cwd=str(cwd),
         )
-        return self._start(self._store.create(header), model, client)
+        return self._start(self._store.create(header), choices, client)
 
     async def open_session(
         self, session_id: SessionId, cwd: Path, client: Client
@@ -117,8 +127,8 @@ class EmbeddedRuntime:
         """A stored session, opened for writing; one that is open already is given again."""
         while True:
             live = self._open.get(session_id)
-            if (opening := self._opening.get(session_id)) is not None:
-                await opening.wait()
+            if (moving := self._moving.get(session_id)) is not None:
+                await moving.wait()
             elif live is None or not live.closing:
                 break
             else:
@@ -128,11 +138,11 @@ class EmbeddedRuntime:
                         f"Session {session_id} is still being closed: try again."
                     )
         if live is None:
-            self._opening[session_id] = anyio.Event()
+            self._moving[session_id] = anyio.Event()
             try:
                 live = await self._open_stored(session_id, cwd, client)
             finally:
-                self._opening.pop(session_id).set()
+                self._moving.pop(session_id).set()
         _check_cwd(live.cwd, cwd)
         return live
 
@@ -156,6 +166,19 @@ class EmbeddedRuntime:
         token = _token_from_order(_order(page[-1])) if rest else None
         return SessionPage(page, listing.bad, token)
 
+    async def delete_session(self, session_id: SessionId) -> None:
+        """Close and remove a session and its subagents' sessions; an unknown id is fine."""
+        while (moving := self._moving.get(session_id)) is not None:
+            await moving.wait()
+        self._moving[session_id] = anyio.Event()
+        try:
+            live = self._open.get(session_id)
+            if live is not None:
+                await live.close()
+            await anyio.to_thread.run_sync(self._store.delete, session_id, _refuse_child)
+        finally:
+            self._moving.pop(session_id).set()
+
     async def close(self) -> None:
         """Close every session."""
         async with anyio.create_task_group() as group:
@@ -165,19 +188,32 @@ class EmbeddedRuntime:
     async def _open_stored(
         self, session_id: SessionId, cwd: Path, client: Client
     ) -> HarnessSession:
-        model = self._choose_model()
+        # Without any model nothing can be continued: say so before anything is opened.
+        self._catalog.open(None)
 
         def check(header: Header) -> None:
             _check_header(header, cwd)
 
         # A cancel must not lose the writer, which holds the lock: the thread's result is awaited.
         writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
-        return self._start(writer, model, client)
-
-    def _start(self, writer: LogWriter, model: Model, client: Client) -> HarnessSession:
-        assert self._group is not None, "use the runtime as a context manager"
         memory = SessionMemory(writer.events)
-        place = memory.place if model.provider == SCRIPTED else None
+        choices, notice = stored_choices(self._catalog, memory, self._mode)
+        session = self._start(writer, choices, client, memory=memory)
+        if notice is not None:
+            session.note(notice)
+        return session
+
+    def _start(
+        self,
+        writer: LogWriter,
+        choices: Choices,
+        client: Client,
+        *,
+        memory: SessionMemory | None = None,
+    ) -> HarnessSession:
+        assert self._group is not None, "use the runtime as a context manager"
+        memory = memory or SessionMemory()
+        place = memory.place if choices.model.provider == SCRIPTED else None
         if place is None:
             self._places += 1
             place = str(self._places)
@@ -190,7 +226,8 @@ class EmbeddedRuntime:
             cwd=Path(header.cwd),
             committer=Committer(writer),
             memory=memory,
-            model=model,
+            choices=choices,
+            catalog=self._catalog,
             tools=self._tools,
             client=client,
             files=SessionFiles(client),
@@ -207,6 +244,14 @@ class EmbeddedRuntime:
             await session.serve()
         finally:
             self._open.pop(session.session_id, None)
+
+
+def _refuse_child(header: Header) -> None:
+    if header.origin == "subagent":
+        raise InvalidParamsError(
+            f"Session {header.session_id} belongs to a subagent: it is deleted with its parent.",
+            field="sessionId",
+        )
 
 
 def _check_header(header: Header, cwd: Path) -> None:

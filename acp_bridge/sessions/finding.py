@@ -101,7 +101,10 @@ class Finder:
 
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""
-        ids: list[SessionId] = []
+        return [SessionId(header.session_id) for header, _ in self.headers()]
+
+    def headers(self) -> Iterator[tuple[Header, Path]]:
+        """Every header that can be read and lies in a folder of its id, with its log's path."""
         for folder in self.session_folders([]):
             try:
                 path = current_log(folder, folder.name)
@@ -111,8 +114,7 @@ class Finder:
             except (BridgeError, OSError):
                 continue
             if session_folder(header.session_id) == folder.name:
-                ids.append(SessionId(header.session_id))
-        return ids
+                yield header, path
 
     def encoding(self) -> Encoding:
         """The encoding of the first log found: dsh refuses a root that mixes two."""

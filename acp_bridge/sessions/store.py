@@ -18,6 +18,7 @@ from acp_bridge.errors import (
     SessionUnsupportedError,
 )
 from acp_bridge.sessions.codec import encode_batch
+from acp_bridge.sessions.deleting import delete
 from acp_bridge.sessions.finding import Finder, header_of
 from acp_bridge.sessions.fork import Fork, Shape, forked_header, next_title, own_rows
 from acp_bridge.sessions.forking import Cut, cut_of, pieces_of
@@ -304,6 +305,21 @@ class SessionStore:
             raise
         assert lock is not None
         return loaded, lock
+
+    def delete(
+        self, session_id: str, check: Callable[[Header], None] = lambda _header: None
+    ) -> None:
+        """Remove a session, and the subagents' sessions below it; an unknown id is fine.
+
+        All of them are locked before the first is removed. ``check`` may refuse it by its header;
+        one that is too damaged to have a header is removed.
+
+        Raises:
+            Whatever ``check`` raises.
+            SessionConflictError: one of them is open for writing.
+            StoreFailedError: the disk refused.
+        """
+        delete(self._finder, session_id, check)
 
     def _refuse_known(self, session_id: str) -> None:
         try:

@@ -2,7 +2,8 @@
 
 Compared are messages and calls in order of appearance with ids, kinds, texts, titles, final
 status, content and output, and the last plan. Left out is what only lives: a user's own prompts,
-a diff shown before a question, terminal output, where a call pointed meanwhile.
+a diff shown before a question, terminal output, where a call pointed meanwhile, and what a client
+has in a terminal of its own, of which a replay shows the text.
 """
 
 from collections.abc import Iterable
@@ -64,12 +65,21 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
     return found
 
 
+def _is_in_a_terminal(name: str, item: JsonObject) -> bool:
+    """Whether a call ran in the client's own terminal: ours have the call's id."""
+    (first, *_) = arr(item.get("content")) or [None]
+    terminal_id = obj(first).get("terminalId")
+    return terminal_id is not None and name != f"call {terminal_id}"
+
+
 def _differences(live: Drawn, replayed: Drawn) -> list[str]:
     found = []
     if list(live.items) != list(replayed.items):
         found.append(f"live had {list(live.items)}, the replay {list(replayed.items)}")
     for name, item in live.items.items():
         again = replayed.items.get(name, item)
+        if _is_in_a_terminal(name, item):
+            again = {**again, "content": item["content"]}
         found += [
             f"{name}: {member} was {item.get(member)!r} live, is {again.get(member)!r} replayed"
             for member in sorted(set(item) | set(again))

@@ -31,10 +31,16 @@ TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan"}
 
 CLOSED = {"completed", "failed"}
 
+_OPENERS = {"session/new", "session/load", "session/resume"}
+
 NEEDS = {
     "fs/read_text_file": "fs.readTextFile",
     "fs/write_text_file": "fs.writeTextFile",
     "terminal/create": "terminal",
+    "terminal/output": "terminal",
+    "terminal/wait_for_exit": "terminal",
+    "terminal/kill": "terminal",
+    "terminal/release": "terminal",
     "elicitation/create": "elicitation",
 }
 """The capability that each client method needs; `session/request_permission` needs none."""
@@ -53,10 +59,9 @@ def broken_rules(entries: Iterable[Entry], *, killed_runs: Iterable[int] = ()) -
     killed = set(killed_runs)
     lines = read(entries)
     found = [f"{rule.__name__}: {breach}" for rule in RULES for breach in rule(lines)]
-    found += [
-        f"every_request_gets_one_answer: {breach}"
-        for breach in _unanswered([line for line in lines if line.entry.run not in killed])
-    ]
+    living = [line for line in lines if line.entry.run not in killed]
+    found += [f"every_request_gets_one_answer: {breach}" for breach in _unanswered(living)]
+    found += [f"terminals_are_released_once: {breach}" for breach in _unreleased(living)]
     return found
 
 
@@ -238,6 +243,23 @@ def only_what_the_client_offers(lines: list[Line]) -> Iterator[str]:
                 yield f"{line.method} without the capability {need}: {_shown(line)}"
 
 
+def terminals_are_released_once(lines: list[Line]) -> Iterator[str]:
+    """A terminal of the client is named, and shown, from its making to its one release."""
+    for _, run in _by_session(lines):
+        alive: dict[JsonValue, Line] = {}
+        made: set[JsonValue] = set()
+        for line in run:
+            _take_terminal(line, alive, made)
+            named = line.params.get("terminalId") if line.kind == "request" else None
+            if line.method == "terminal/release" and named in alive:
+                del alive[named]
+            elif named is not None and named not in alive:
+                yield f"a terminal is named that is not there: {_shown(line)}"
+            shown = [obj(item).get("terminalId") for item in arr(line.update.get("content"))]
+            if any(terminal in made and terminal not in alive for terminal in shown):
+                yield f"a terminal is shown after its release: {_shown(line)}"
+
+
 def a_cancelled_prompt_is_no_error(lines: list[Line]) -> Iterator[str]:
     """A prompt that the client cancelled gets a result."""
     for _, run in _by_session(lines):
@@ -275,7 +297,7 @@ def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
         offered: JsonObject = {}
         for line in run:
             result = obj(line.message.get("result"))
-            if line.method in {"session/new", "session/load"} and line.kind == "response":
+            if line.method in _OPENERS and line.kind == "response" and "result" in line.message:
                 offered = result
                 if result.get("configOptions") == []:
                     yield f"configOptions are offered empty: {_shown(line)}"
@@ -299,11 +321,12 @@ RULES: tuple[Rule, ...] = (
     places_are_absolute,
     permission_is_asked_properly,
     only_what_the_client_offers,
+    terminals_are_released_once,
     a_cancelled_prompt_is_no_error,
     only_withdrawn_requests_are_cancelled,
     modes_change_only_where_offered,
 )
-"""Every rule but the one that needs to know which runs were killed."""
+"""Every rule but those that need to know which runs were killed."""
 
 
 def _unanswered(lines: list[Line]) -> Iterator[str]:
@@ -317,6 +340,25 @@ def _unanswered(lines: list[Line]) -> Iterator[str]:
             asked.pop((line.entry.run, repr(line.message.get("id"))), None)
     for line in asked.values():
         yield f"no answer to {_shown(line)}"
+
+
+def _unreleased(lines: list[Line]) -> Iterator[str]:
+    for _, run in _by_session(lines):
+        alive: dict[JsonValue, Line] = {}
+        for line in run:
+            _take_terminal(line, alive, set())
+            if line.method == "terminal/release":
+                alive.pop(line.params.get("terminalId"), None)
+        for line in alive.values():
+            yield f"a terminal is not released: {_shown(line)}"
+
+
+def _take_terminal(line: Line, alive: dict[JsonValue, Line], made: set[JsonValue]) -> None:
+    """Note a terminal that the client made."""
+    terminal = obj(line.message.get("result")).get("terminalId")
+    if line.method == "terminal/create" and line.kind == "response" and terminal is not None:
+        alive[terminal] = line
+        made.add(terminal)
 
 
 def _call_breaches(line: Line, status: dict[str, JsonValue]) -> Iterator[str]:

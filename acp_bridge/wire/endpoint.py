@@ -134,16 +134,28 @@ notification it is logged, and a MethodNotFoundError is not even that.
 class _Waiter:
     """A request of ours that waits for its answer."""
 
-    __slots__ = ("answer", "done", "method")
+    __slots__ = ("answer", "done", "late", "method")
 
     def __init__(self, method: str) -> None:
         self.method = method
         self.done = anyio.Event()
         self.answer: Response | ErrorResponse | BridgeError | None = None
+        self.late: Callable[[JsonValue], None] | None = None
 
     def settle(self, answer: Response | ErrorResponse | BridgeError) -> None:
         self.answer = answer
         self.done.set()
+        if self.late is not None:
+            self.leave(self.late)
+
+    def leave(self, late: Callable[[JsonValue], None]) -> None:
+        """Nobody waits any more: ``late`` takes the result, now or when it comes."""
+        self.late = late
+        if isinstance(self.answer, Response):
+            try:
+                late(self.answer.result)
+            except Exception:
+                logger.exception("what takes a late answer to %s failed", self.method)
 
 
 class Endpoint:
@@ -230,10 +242,22 @@ class Endpoint:
         """Wait while more than `writer.FLOW_BYTES_MAX` bytes are queued; else return at once."""
         await self._writer.flow()
 
-    async def request(self, method: str, params: object) -> JsonValue:
+    def post(self, method: str, params: object) -> None:
+        """Ask the peer for something and wait for nothing: its answer is dropped.
+
+        Raises:
+            LocalProtocolError: ``params`` cannot be written as JSON.
+        """
+        message_id, self._next_id = self._next_id, self._next_id + 1
+        self._writer.enqueue(request_frame(message_id, method, params))
+
+    async def request(
+        self, method: str, params: object, *, late: Callable[[JsonValue], None] | None = None
+    ) -> JsonValue:
         """Ask the peer and wait for its answer; there is no time limit but the caller's.
 
-        Cancelled, it forgets the id and tells the peer, and a late answer is dropped.
+        Cancelled, it forgets the id and tells the peer, and a late answer is dropped. Not so with
+        ``late``: the peer is told nothing, and ``late`` takes a result whenever it comes.
 
         Raises:
             PeerError: the peer refused, or its answer was malformed.
@@ -249,10 +273,13 @@ class Endpoint:
         self._writer.enqueue(frame)
         try:
             await waiter.done.wait()
-        finally:
-            if self._waiters.pop(message_id, None) is not None:
+        except BaseException:
+            if late is not None:
+                waiter.leave(late)
+            elif self._waiters.pop(message_id, None) is not None:
                 # Courtesy only: many clients do not know this method, so nothing waits for it.
                 self.notify(CANCEL_REQUEST, {"requestId": message_id})
+            raise
         match waiter.answer:
             case Response(result=result):
                 return result

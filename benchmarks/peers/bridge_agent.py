@@ -29,7 +29,7 @@ class EchoAgent:
     calls: ClientCalls
 
     def initialize(self, params: Any) -> Any:  # noqa: ANN401
-        return answer_initialize(params, version="0")
+        return answer_initialize(params, version="0", setup_command=["acp-bridge", "setup"])
 
     async def new_session(self, _params: types.NewSessionRequest) -> types.NewSessionResponse:
         return types.NewSessionResponse(session_id="1")

@@ -1,5 +1,7 @@
 """Typed calls to the client, and what becomes of answers that are none."""
 
+from collections.abc import Callable
+
 import pytest
 
 from acp_bridge.acp import types
@@ -17,12 +19,19 @@ class FakePeer:
         self.result = result
         self.sent: list[tuple[str, JsonObject]] = []
         self.flowed = 0
+        self.late: Callable[[JsonValue], None] | None = None
 
     def notify(self, method: str, params: JsonObject) -> None:
         self.sent.append((method, params))
 
-    async def request(self, method: str, params: JsonObject) -> JsonValue:
+    def post(self, method: str, params: JsonObject) -> None:
         self.sent.append((method, params))
+
+    async def request(
+        self, method: str, params: JsonObject, *, late: Callable[[JsonValue], None] | None = None
+    ) -> JsonValue:
+        self.sent.append((method, params))
+        self.late = late
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
@@ -164,3 +173,74 @@ async def test_refusals_of_file_calls_pass_as_they_are() -> None:
     assert caught.value.peer_code == -32002
     with pytest.raises(PeerError):
         await ClientCalls(FakePeer(refusal)).write_text_file("s", "/a", "x")
+
+
+TERMINAL: JsonObject = {"sessionId": "s", "terminalId": "t"}
+
+
+def make() -> types.CreateTerminalRequest:
+    return types.CreateTerminalRequest(
+        session_id="s", command="bash", args=["-c", "ls"], cwd="/w", output_byte_limit=9
+    )
+
+
+async def test_a_terminal_is_made_waited_for_read_killed_and_released() -> None:
+    peer = FakePeer({"terminalId": "t"})
+    client = ClientCalls(peer)
+    assert await client.create_terminal(make()) == "t"
+    peer.result = {"exitCode": None, "signal": "SIGKILL"}
+    end = await client.wait_for_terminal_exit("s", "t")
+    assert end == types.WaitForTerminalExitResponse(signal="SIGKILL")
+    peer.result = {"output": "x", "truncated": True, "exitStatus": {"exitCode": 3}}
+    said = await client.terminal_output("s", "t")
+    assert (said.output, said.truncated) == ("x", True)
+    assert said.exit_status == types.TerminalExitStatus(exit_code=3)
+    client.kill_terminal("s", "t")
+    client.release_terminal("s", "t")
+    assert peer.sent == [
+        (
+            "terminal/create",
+            {
+                "sessionId": "s",
+                "command": "bash",
+                "args": ["-c", "ls"],
+                "cwd": "/w",
+                "outputByteLimit": 9,
+            },
+        ),
+        ("terminal/wait_for_exit", TERMINAL),
+        ("terminal/output", TERMINAL),
+        ("terminal/kill", TERMINAL),
+        ("terminal/release", TERMINAL),
+    ]
+
+
+@pytest.mark.parametrize("result", [None, {}, "t", {"terminalId": None}, {"terminalId": 3}])
+async def test_a_terminal_without_an_id_is_none(result: JsonValue) -> None:
+    peer = FakePeer(result)
+    with pytest.raises(PeerError, match="terminal/create cannot be used"):
+        await ClientCalls(peer).create_terminal(make())
+
+
+@pytest.mark.parametrize("result", [None, "x", {}, {"output": None, "truncated": False}])
+async def test_output_that_is_none_is_a_failure(result: JsonValue) -> None:
+    with pytest.raises(PeerError, match="terminal/output cannot be used"):
+        await ClientCalls(FakePeer(result)).terminal_output("s", "t")
+
+
+@pytest.mark.parametrize("result", [{}, {"exitCode": -1}, {"exitCode": "3", "signal": 9}])
+async def test_an_exit_without_a_code_is_an_exit(result: JsonValue) -> None:
+    end = await ClientCalls(FakePeer(result)).wait_for_terminal_exit("s", "t")
+    assert (end.exit_code, end.signal) == (None, None)
+    with pytest.raises(PeerError, match="terminal/wait_for_exit cannot be used"):
+        await ClientCalls(FakePeer(None)).wait_for_terminal_exit("s", "t")
+
+
+async def test_a_terminal_that_comes_too_late_is_released_r103() -> None:
+    peer = FakePeer({"terminalId": "kept"})
+    await ClientCalls(peer).create_terminal(make())
+    assert peer.late is not None
+    peer.sent.clear()
+    peer.late({"terminalId": "t"})
+    peer.late({"nonsense": 1})
+    assert peer.sent == [("terminal/release", TERMINAL)]

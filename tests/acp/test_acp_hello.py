@@ -14,15 +14,17 @@ from acp_bridge.acp.agent_side import METHODS
 from acp_bridge.acp.converter import structure, unstructure
 from acp_bridge.acp.hello import (
     CONFIGURED_MODEL,
+    SETUP,
     ClientTraits,
     answer_initialize,
     client_traits,
 )
-from acp_bridge.acp.hello_types import AuthMethodAgent, InitializeResponse
+from acp_bridge.acp.hello_types import AuthMethodAgent, AuthMethodTerminal, InitializeResponse
 from acp_bridge.errors import InvalidParamsError
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
-ANSWER = answer_initialize({"protocolVersion": 1}, version="1.2.3")
+COMMAND = ["python", "-m", "acp_bridge", "setup"]
+ANSWER = answer_initialize({"protocolVersion": 1}, version="1.2.3", setup_command=COMMAND)
 
 
 def test_the_answer_meets_the_official_schema() -> None:
@@ -68,7 +70,7 @@ def test_what_is_advertised_is_served() -> None:
 @pytest.mark.parametrize("version", [0, 1, 2, 65535])
 def test_any_version_is_answered_with_version_one(version: int) -> None:
     """R015."""
-    answer = answer_initialize({"protocolVersion": version}, version="0")
+    answer = answer_initialize({"protocolVersion": version}, version="0", setup_command=COMMAND)
     assert answer["protocolVersion"] == 1
 
 
@@ -89,28 +91,47 @@ def test_any_version_is_answered_with_version_one(version: int) -> None:
 def test_anything_else_is_refused_naming_the_field(params: JsonValue) -> None:
     """R015."""
     with pytest.raises(InvalidParamsError, match="`protocolVersion`") as caught:
-        answer_initialize(params, version="0")
+        answer_initialize(params, version="0", setup_command=COMMAND)
     assert caught.value.code == -32602
     assert caught.value.field == "protocolVersion"
 
 
 def test_params_that_are_no_object_are_refused() -> None:
     with pytest.raises(InvalidParamsError) as caught:
-        answer_initialize([1], version="0")
+        answer_initialize([1], version="0", setup_command=COMMAND)
     assert caught.value.field == "params"
 
 
-def test_auth_methods_are_handed_in_and_one_is_always_there() -> None:
+def test_an_auth_method_is_always_there() -> None:
     assert ANSWER["authMethods"] == [CONFIGURED_MODEL]
-    more: list[JsonObject] = [CONFIGURED_MODEL, {"id": "t", "name": "T", "type": "terminal"}]
-    answer = answer_initialize({"protocolVersion": 1}, version="0", auth_methods=more)
-    assert answer["authMethods"] == more
+
+
+@pytest.mark.parametrize(
+    "offer", [{"auth": {"terminal": True}}, {"_meta": {"terminal-auth": True}}], ids=["now", "then"]
+)
+def test_a_client_with_a_terminal_is_offered_to_set_up_there(offer: JsonObject) -> None:
+    params: JsonObject = {"protocolVersion": 1, "clientCapabilities": offer}
+    answer = answer_initialize(params, version="0", setup_command=COMMAND)
+    typed = structure(answer, InitializeResponse)
+    own, setup = typed.auth_methods
+    assert isinstance(own, AuthMethodAgent)
+    assert isinstance(setup, AuthMethodTerminal)
+    assert (setup.id, setup.args) == (SETUP, ["setup"])
+    assert setup.meta is not None
+    whole = setup.meta["terminal-auth"]
+    assert isinstance(whole, dict)
+    assert [whole["command"], *as_list(whole["args"])] == COMMAND
+
+
+def as_list(value: JsonValue) -> list[JsonValue]:
+    assert isinstance(value, list)
+    return value
 
 
 def test_traits_are_what_the_client_offered() -> None:
     params: JsonObject = {
         "protocolVersion": 1,
-        "clientInfo": {"name": "zed", "version": "1.2"},
+        "clientInfo": {"name": "zed", "version": "1.2", "_meta": {"platform": "x"}},
         "clientCapabilities": {
             "fs": {"readTextFile": True, "writeTextFile": True},
             "terminal": True,
@@ -125,7 +146,10 @@ def test_traits_are_what_the_client_offered() -> None:
             "_meta": {"terminal_output": True},
         },
     }
-    assert client_traits(params) == ClientTraits("zed", "1.2", *[True] * 10)
+    traits = client_traits(params)
+    assert traits[:3] == ("zed", "1.2", True)
+    assert set(traits[2:-1]) == {True}
+    assert traits.platform == traits[-1] == "x"
 
 
 def test_the_older_sign_of_terminal_auth_counts() -> None:
@@ -173,7 +197,7 @@ def test_initialize_is_answered_before_attrs_and_cattrs_are_imported() -> None:
     program = (
         "import sys\n"
         "import acp_bridge.acp.agent_side, acp_bridge.acp.hello as hello\n"
-        "hello.answer_initialize({'protocolVersion': 1}, version='0')\n"
+        "hello.answer_initialize({'protocolVersion': 1}, version='0', setup_command=['x'])\n"
         "hello.client_traits({})\n"
         "heavy = {'attr', 'attrs', 'cattr', 'cattrs', 'acp_bridge.acp.types'} & set(sys.modules)\n"
         "light = 'acp_bridge.acp.hello' in sys.modules\n"

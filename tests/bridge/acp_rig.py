@@ -6,12 +6,15 @@ each load must show what was seen live.
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import anyio
 import anyio.abc
+import pytest
+from fake_models import FakeCatalog
 
+from acp_bridge.cli import assemble
 from acp_bridge.cli.assemble import serve
 from acp_bridge.config import Settings
 from acp_bridge.testing.check import problems
@@ -195,17 +198,22 @@ class Bench:
         capabilities: JsonObject | None = None,
         *,
         model: str | None = "",
+        execution: str = "local",
         buffer_bytes: int = 64 * 1024,
         is_judged: bool = True,
+        catalog: FakeCatalog | None = None,
+        info: JsonObject | None = None,
     ) -> AsyncIterator[Editor]:
-        """An initialized editor. ``model`` "" is the bench's script."""
+        """An initialized editor. ``model`` "" is the bench's script, unless there is a catalog."""
         if not self.script.exists():
             self.script.touch()
         self._runs += 1
         ours, theirs = stream_pair(buffer_bytes)
         editor = Editor(ours, self.entries, self._runs)
         settings = Settings(
-            home=self.home, model=f"scripted:{self.script}" if model == "" else model
+            home=self.home,
+            model=f"scripted:{self.script}" if model == "" else model,
+            execution=execution,
         )
         async with anyio.create_task_group() as group:
             group.start_soon(serve, theirs, settings)
@@ -214,7 +222,12 @@ class Bench:
                 "protocolVersion": 1,
                 "clientCapabilities": capabilities or {},
             }
-            await editor.call("initialize", params)
+            if info is not None:
+                params["clientInfo"] = info
+            with pytest.MonkeyPatch.context() as patch:
+                if catalog is not None:
+                    patch.setattr(assemble, "_catalog", lambda _settings: nullcontext(catalog))
+                await editor.call("initialize", params)
             yield editor
             ours.send_eof()
         if is_judged:

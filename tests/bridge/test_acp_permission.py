@@ -119,7 +119,7 @@ async def test_a_session_that_waits_holds_up_no_other_r089(bench: Bench) -> None
         with anyio.fail_after(2):
             other = await editor.new(bench.cwd)
             assert await editor.prompt(other) == "end_turn"
-            assert await editor.load(other, bench.cwd) == {}
+            await editor.load(other, bench.cwd)
             await editor.call("session/list", {})
             assert await editor.call("session/close", {"sessionId": other}) == {}
         await editor.send({"id": question["id"], **selected("allow-once")})

@@ -20,13 +20,24 @@ def session_files(bench: Bench) -> dict[str, bytes]:
     }
 
 
+def loaded(editor: Editor) -> int:
+    """Where the answer to the load stands in what the client received."""
+    return next(n for n, m in enumerate(editor.received) if "configOptions" in str(m.get("result")))
+
+
 @pytest.mark.parametrize("session_id", ["nope", "", "../../etc/passwd", "x" * 10_000, "\ud800"])
 async def test_an_unknown_session_is_32002_with_its_id_r052(bench: Bench, session_id: str) -> None:
     async with bench.editor() as editor:
         cwd = {"cwd": str(bench.cwd), "mcpServers": []}
         for method, params in (
             ("session/load", {"sessionId": session_id, **cwd}),
+            ("session/resume", {"sessionId": session_id, **cwd}),
             ("session/prompt", said(session_id)),
+            ("session/set_mode", {"sessionId": session_id, "modeId": "ask"}),
+            (
+                "session/set_config_option",
+                {"sessionId": session_id, "configId": "mode", "value": "ask"},
+            ),
         ):
             error = await editor.refused(method, params)  # type: ignore[arg-type]
             assert error["code"] == -32002
@@ -130,12 +141,13 @@ async def test_a_replay_comes_whole_before_the_response_r050(bench: Bench) -> No
         assert not [u for u in editor.updates() if u["sessionUpdate"] == "user_message_chunk"]
     async with bench.editor() as editor:
         await editor.load(session_id, bench.cwd)
-        assert "result" in editor.received[-1]
+        assert "user_message_chunk" not in str(editor.received[loaded(editor) :])
         kinds = [str(update["sessionUpdate"]) for update in editor.updates()]
         assert kinds[:4] == ["user_message_chunk"] * 4
         users = [u["content"] for u in editor.updates() if u["sessionUpdate"] == kinds[0]]
         assert users[:4] == blocks
-        assert editor.updates()[-1] == {"sessionUpdate": "usage_update", "used": 15, "size": 128000}
+        usage: JsonObject = {"sessionUpdate": "usage_update", "used": 15, "size": 128000}
+        assert editor.received[loaded(editor) - 1]["params"]["update"] == usage  # type: ignore[call-overload,index]
         assert kinds.count("plan") == 1
         assert await editor.prompt(session_id) == "end_turn"
 

@@ -117,6 +117,22 @@ async def test_prompt_and_cancel_in_one_write_r032(bench: Bench) -> None:
         assert await editor.prompt(session_id) == "end_turn"
 
 
+async def test_a_cancel_while_a_failed_call_waits_for_its_retry_is_cancelled_r035(
+    bench: Bench,
+) -> None:
+    busy: JsonObject = {"error": {"status": 503, "message": "busy", "retry_after_s": 60}}
+    bench.answers([{"text": "Half"}, busy], HI)
+    async with bench.editor() as editor:
+        session_id = await editor.new(bench.cwd)
+        prompts = [await editor.start("session/prompt", said(session_id, c)) for c in "AB"]
+        await editor.seen_text("Trying again")
+        await editor.cancel(session_id)
+        for prompt in prompts:
+            assert (await editor.answer(prompt))["result"] == {"stopReason": "cancelled"}
+        assert await editor.prompt(session_id) == "end_turn"
+        assert editor.text() == "HalfHi."
+
+
 async def test_cancel_request_for_a_queued_prompt_leaves_the_running_one(bench: Bench) -> None:
     bench.answers(HOLD, HI)
     async with bench.editor() as editor:

@@ -36,7 +36,8 @@ def test_a_set_up_starts_an_agent_that_opens_a_session(setup: Path, tmp_path: Pa
         timeout=30,
         check=True,
     )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [message for message in messages if "id" in message]
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[1]["result"]["sessionId"]
     assert done.stderr == ""

@@ -12,8 +12,10 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import attrs
+from fake_models import FakeCatalog, OneModel
 
 from acp_bridge.errors import StoreFailedError
+from acp_bridge.harness.choosing import stored_choices
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Desk, World
 from acp_bridge.harness.files import SessionFiles
@@ -22,7 +24,7 @@ from acp_bridge.harness.session import HarnessSession, WaitingPrompt
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import Model, PermissionAsk, Tool
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk, Tool
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import (
@@ -31,6 +33,7 @@ from acp_bridge.vocabulary import (
     Event,
     JsonObject,
     JsonValue,
+    Mode,
     Prompt,
     RuntimeEvent,
     SessionId,
@@ -49,6 +52,7 @@ class FakeClient:
 
     reads_text = False
     writes_text = False
+    runs_commands = False
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -66,6 +70,9 @@ class FakeClient:
 
     async def write_text(self, path: Path, text: str) -> None:
         raise AssertionError(f"write of {text!r} to {path} without the capability")
+
+    async def run_command(self, command: ClientCommand) -> CommandEnd:
+        raise AssertionError(f"{command.line} without the capability")
 
     async def flow(self) -> None:
         return
@@ -199,14 +206,16 @@ def ids() -> Callable[[], str]:
 @asynccontextmanager
 async def rig(
     folder: Path,
-    model: Model,
+    model: Model | FakeCatalog,
     *,
     client: FakeClient | None = None,
     tools: Iterable[Tool] = (),
     spill: str = "spill",
+    mode: Mode = "ask",
 ) -> AsyncIterator[Rig]:
     """A session ``s`` in ``folder``: new, or opened when it is stored.
 
+    ``model`` is the only one, or all that there are; ``mode`` what a new session begins with.
     Checked on the way out: the log is sound, closed, and what the consumer was told.
     """
     client = client or FakeClient()
@@ -228,17 +237,21 @@ async def rig(
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
     )
     memory = SessionMemory(writer.events)
+    catalog = model if isinstance(model, FakeCatalog) else OneModel(lambda: model)
+    choices, notice = stored_choices(catalog, memory, mode)
     desk = Desk(
         session_id=SESSION,
         cwd=cwd,
         committer=Committer(writer),
         memory=memory,
-        model=model,
+        choices=choices,
+        catalog=catalog,
         tools={tool.name: tool for tool in tools or builtin_tools()},
         client=client,
         files=SessionFiles(client),
         world=world,
         place=memory.place or "1",
+        notice=notice,
     )
     session = HarnessSession(desk)
     made = Rig(session, client, writer, cwd, [])

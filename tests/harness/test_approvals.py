@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from acp_bridge.harness.approvals import EDITS_GRANT, Question, question_for
+from acp_bridge.harness.approvals import EDITS_GRANT, Question, verdict_on
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.ports import Access
 
@@ -14,7 +14,9 @@ IN, OUT = WORK / "a.txt", Path("/etc/passwd")
 
 
 def ask(access: Access, *grants: str) -> Question | None:
-    return question_for(access, workspace=WORK, spill_dir=SPILL, grants=set(grants))
+    verdict = verdict_on(access, mode="ask", workspace=WORK, spill_dir=SPILL, grants=set(grants))
+    assert verdict is None or isinstance(verdict, Question)
+    return verdict
 
 
 @pytest.mark.parametrize(
@@ -122,8 +124,8 @@ def test_a_link_that_leads_out_is_outside(tmp_path: Path) -> None:
         ("read", {"file_path": "../secret/x"}),
     ):
         access = tools[name].access({**arguments}, work)
-        question = question_for(
-            access, workspace=work.resolve(), spill_dir=SPILL, grants={EDITS_GRANT}
+        question = verdict_on(
+            access, mode="ask", workspace=work.resolve(), spill_dir=SPILL, grants={EDITS_GRANT}
         )
-        assert question is not None
+        assert isinstance(question, Question)
         assert "outside the workspace" in question.reason

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from acp_bridge.errors import AuthRequiredError, ConfigError
-from acp_bridge.models.choose import model_from_name
+from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.script import CONTEXT_WINDOW_DEFAULT, script_from_text
 from acp_bridge.models.scripted import ScriptedModel
 from acp_bridge.ports import (
@@ -214,10 +214,12 @@ def test_a_script_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> 
 def test_names_of_models(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text('{"stream": []}')
-    assert model_from_name(f"scripted:{path}").name == "m.jsonl"
-    assert model_from_name("demo").name == "demo"
+    catalog = Catalog(home=tmp_path, environment={})
+    scripted = catalog.open(f"scripted:{path}")
+    assert (scripted.name, scripted.info.model_id) == ("m.jsonl", f"scripted:{path}")
+    assert catalog.open("demo").info.model_id == "demo"
     with pytest.raises(AuthRequiredError, match="--model demo"):
-        model_from_name(None)
+        catalog.open(None)
     for wrong in ("scripted:", "scripted", "gpt", ""):
         with pytest.raises(ConfigError, match="not known"):
-            model_from_name(wrong)
+            catalog.open(wrong)

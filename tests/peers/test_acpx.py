@@ -58,9 +58,15 @@ class Acpx:
         text = "".join(json.dumps({"stream": line}) + "\n" for line in lines)
         self.script.write_text(text)
 
-    def run(self, *words: str, flags: tuple[str, ...] = (), codes: tuple[int, ...] = (0,)) -> str:
+    def run(
+        self,
+        *words: str,
+        flags: tuple[str, ...] = (),
+        bridge: tuple[str, ...] = (),
+        codes: tuple[int, ...] = (0,),
+    ) -> str:
         """Run acpx to its end; stdout, or a failure with both outputs."""
-        agent = shlex.join([*self._bridge, "--model", f"scripted:{self.script}"])
+        agent = shlex.join([*self._bridge, "--model", f"scripted:{self.script}", *bridge])
         argv = ["acpx", *flags, "--ttl", "2", "--agent", agent, "--cwd", str(self.cwd), *words]
         done = subprocess.run(
             argv,
@@ -133,6 +139,19 @@ def test_its_terminals_are_left_alone(acpx: Acpx) -> None:
     acpx.answers([call("c1", "bash", command="echo hi", description="Say hi")], [{"text": "Said."}])
     assert "hi" in acpx.run("exec", "Say it.", flags=("--approve-all",))
     assert '"terminal/' not in acpx.trace.read_text()
+    assert acpx.problems() == []
+
+
+def test_commands_run_in_its_terminals_when_ours_are_switched_off(acpx: Acpx) -> None:
+    acpx.answers(
+        [call("c1", "bash", command="echo a && echo 'b c' >&2; exit 3", description="Say it")],
+        [{"text": "Said."}],
+    )
+    output = acpx.run("exec", "Say it.", flags=("--approve-all",), bridge=("--execution", "client"))
+    assert "Said." in output
+    trace = acpx.trace.read_text()
+    assert trace.count('"terminal/release"') == 1
+    assert "a\\nb c\\n[exit code: 3]" in trace
     assert acpx.problems() == []
 
 

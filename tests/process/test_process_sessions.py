@@ -78,7 +78,7 @@ def test_a_load_while_a_turn_runs_shows_what_was_and_then_what_comes(place: Plac
         running = bridge.prompt(session)
         bridge.wait_for(lambda m: "Now " in json.dumps(m))
         start = len(bridge.heard)
-        assert bridge.result("session/load", **load_params(place, session)) == {}
+        assert "modes" in bridge.result("session/load", **load_params(place, session))
         place.release("go")
         assert bridge.answer_to(running)["result"]["stopReason"] == "end_turn"
         again = "".join(
@@ -101,7 +101,7 @@ def test_a_close_while_a_turn_runs_cancels_it_and_a_load_shows_it(place: Place) 
         bridge.send(close, load)
         assert bridge.answer_to(running)["result"]["stopReason"] == "cancelled"
         assert bridge.answer_to(close["id"])["result"] == {}
-        assert bridge.answer_to(load["id"])["result"] == {}
+        assert "modes" in bridge.answer_to(load["id"])["result"]
         assert bridge.text(session) == "HalfHalf"
         assert turn(bridge, session) == "end_turn"
 

@@ -72,6 +72,7 @@ def test_a_bad_setting_is_one_sentence_and_exit_code_2(
         ["demo", "--x"],
         ["--mode", "x"],
         ["--runtime", "x"],
+        ["--execution", "x"],
     ],
 )
 def test_a_bad_command_line_names_what_is_wrong_and_how_to_learn(
@@ -90,6 +91,7 @@ def test_a_bad_command_line_names_what_is_wrong_and_how_to_learn(
         (b"moddel = 'demo'", "moddel"),
         (b"model = 3", "model"),
         (b"mode = 'yolo'", "yolo"),
+        (b"execution = 'cloud'", "cloud"),
         (b"[model]\nname = 'x'", "model"),
     ],
 )
@@ -215,7 +217,8 @@ def test_stdout_may_be_a_file_and_stdin_too(place: Place) -> None:
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert [json.loads(line)["id"] for line in log.read_bytes().splitlines()] == [1, 2]
+    messages = [json.loads(line) for line in log.read_bytes().splitlines()]
+    assert [message["id"] for message in messages if "id" in message] == [1, 2]
 
 
 def test_a_whole_turn_may_go_into_a_file(place: Place) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from fake_models import OneModel
 
 from acp_bridge.errors import (
     AuthRequiredError,
@@ -17,10 +18,10 @@ from acp_bridge.errors import (
 )
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import builtin_tools
-from acp_bridge.models.choose import model_from_name
+from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import Model, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk
 from acp_bridge.runtime.embedded import PAGE_SIZE, EmbeddedRuntime, Outside
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.vocabulary import Answer, Draft, JsonObject, Prompt, SessionId, StreamDelta
@@ -33,6 +34,7 @@ class Nobody:
 
     reads_text = False
     writes_text = False
+    runs_commands = False
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         del ask
@@ -43,6 +45,9 @@ class Nobody:
 
     async def write_text(self, path: Path, text: str) -> None:
         raise AssertionError(path, text)
+
+    async def run_command(self, command: ClientCommand) -> CommandEnd:
+        raise AssertionError(f"{command.line} without the capability")
 
     async def flow(self) -> None:
         return
@@ -76,13 +81,14 @@ class Bench:
 
     @asynccontextmanager
     async def runtime(
-        self, choose_model: Callable[[], Model] | None = None
+        self, model: Callable[[], Model] | None = None
     ) -> AsyncIterator[EmbeddedRuntime]:
         outside = Outside(self.clock, lambda: f"id-{next(self._ids)}", lambda: 0.5, {})
         with anyio.fail_after(20):
             async with EmbeddedRuntime(
                 home=self.home,
-                choose_model=choose_model or self.model,
+                catalog=OneModel(model or self.model),
+                mode="ask",
                 tools=builtin_tools,
                 outside=outside,
             ) as runtime:
@@ -242,7 +248,9 @@ async def test_a_session_open_in_another_process_is_a_conflict(bench: Bench) -> 
 
 
 async def test_without_a_model_nothing_opens(bench: Bench) -> None:
-    async with bench.runtime(lambda: model_from_name(None)) as runtime:
+    async with bench.runtime(
+        lambda: Catalog(home=bench.home, environment={}).open(None)
+    ) as runtime:
         with pytest.raises(AuthRequiredError):
             await bench.new(runtime)
         with pytest.raises(AuthRequiredError):

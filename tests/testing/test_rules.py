@@ -95,7 +95,49 @@ def drop(entries: list[Entry], at: int, name: str) -> None:
 
 Breach = Callable[[list[Entry]], object]
 
+
+def in_terminal(*then: Entry) -> list[Entry]:
+    """A terminal is made while the call runs, then what is given."""
+    made = [
+        to_client(id=20, method="terminal/create", params={"sessionId": "s", "command": "a"}),
+        to_agent(id=20, result={"terminalId": "t"}),
+    ]
+    return [*made, *then]
+
+
+def of_terminal(verb: str) -> Entry:
+    return to_client(id=21, method=f"terminal/{verb}", params={"sessionId": "s", "terminalId": "t"})
+
+
+SHOWN_TERMINAL = update(
+    "tool_call_update",
+    toolCallId="c1",
+    status="in_progress",
+    content=[{"type": "terminal", "terminalId": "t"}],
+)
+
+
+def insert(entries: list[Entry], at: int, new: list[Entry]) -> None:
+    entries[at:at] = copy.deepcopy(new)
+
+
 BREACHES: dict[str, tuple[str, Breach]] = {
+    "terminal kept": (
+        "terminals_are_released_once",
+        lambda e: insert(e, DONE, in_terminal(SHOWN_TERMINAL)),
+    ),
+    "terminal released twice": (
+        "terminals_are_released_once",
+        lambda e: insert(e, DONE, in_terminal(of_terminal("release"), of_terminal("release"))),
+    ),
+    "terminal read after its release": (
+        "terminals_are_released_once",
+        lambda e: insert(e, DONE, in_terminal(of_terminal("release"), of_terminal("output"))),
+    ),
+    "terminal shown after its release": (
+        "terminals_are_released_once",
+        lambda e: insert(e, DONE, in_terminal(of_terminal("release"), SHOWN_TERMINAL)),
+    ),
     "second answer": (
         "every_answer_has_its_request",
         lambda e: e.append(to_client(id=3, result={"stopReason": "end_turn"})),
@@ -237,6 +279,18 @@ def test_a_killed_run_may_owe_answers() -> None:
     entries = good()
     del entries[DONE:]
     assert broken_rules(entries, killed_runs=[1]) == []
+
+
+def test_a_terminal_is_shown_while_it_is_there_and_a_killed_run_may_keep_it() -> None:
+    offered: JsonObject = {"clientCapabilities": {"terminal": True}}
+    whole, cut = good(), good()
+    insert(whole, DONE, in_terminal(SHOWN_TERMINAL, of_terminal("output"), of_terminal("release")))
+    set_params(whole, 0, **offered)
+    assert broken_rules(whole) == []
+    insert(cut, DONE, in_terminal(SHOWN_TERMINAL))
+    del cut[DONE + 3 :]
+    set_params(cut, 0, **offered)
+    assert broken_rules(cut, killed_runs=[1]) == []
 
 
 def test_a_load_announces_calls_anew() -> None:

@@ -24,7 +24,7 @@ from acp_bridge.errors import (
 )
 from acp_bridge.vocabulary import JsonObject
 from acp_bridge.wire.endpoint import Outcome
-from acp_bridge.wire.messages import Notification, Request
+from acp_bridge.wire.messages import Notification, Request, Response
 
 pytestmark = pytest.mark.anyio
 
@@ -268,3 +268,61 @@ async def test_a_broken_pipe_is_the_cause_that_waiters_see_as_r011_needs() -> No
             await endpoint.request("ask", {})
     assert isinstance(caught.value.__cause__, BrokenPipeError)
     assert endpoint.gone is not None
+
+
+async def test_a_posted_request_is_sent_at_once_and_its_answer_goes_nowhere() -> None:
+    async with serving(nothing_served) as (endpoint, peer):
+        endpoint.post("release", {"n": 1})
+        endpoint.post("release", {"n": 2})
+        assert await peer.read_some(2) == [
+            {"id": 1, "method": "release", "params": {"n": 1}},
+            {"id": 2, "method": "release", "params": {"n": 2}},
+        ]
+        await peer.write({"id": 1, "result": {}}, {"id": 2, "error": {"code": 1, "message": "no"}})
+        async with anyio.create_task_group() as group:
+            group.start_soon(endpoint.request, "ask", {})
+            assert await peer.read() == {"id": 3, "method": "ask", "params": {}}
+            await peer.write({"id": 3, "result": {}})
+    endpoint.post("release", {})  # after the end: nothing
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_what_was_asked_for_is_not_lost_when_the_wait_for_it_is_cancelled(
+    is_late: bool,
+) -> None:
+    """The answer comes with the cancel, or after it: neither is dropped, and it counts once."""
+    taken: list[Any] = []
+    async with serving(nothing_served) as (endpoint, peer):
+        async with anyio.create_task_group() as group:
+
+            async def ask() -> None:
+                taken.append(await endpoint.request("make", {}, late=taken.append))
+
+            group.start_soon(ask)
+            assert await peer.read() == {"id": 1, "method": "make", "params": {}}
+            if not is_late:
+                endpoint._settle(1, Response(1, {"made": "x"}))
+            group.cancel_scope.cancel()
+        if is_late:
+            assert taken == []
+            await peer.write({"id": 1, "result": {"made": "x"}})
+        await peer.write({"id": 7, "method": "x"})
+        assert await peer.read() == error(7, -32601, "No such method: x"), "no cancel was sent"
+        assert taken == [{"made": "x"}]
+
+
+async def test_a_late_error_is_dropped_and_a_fault_in_who_takes_a_result_stays_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_result: object) -> None:
+        raise RuntimeError("broken")
+
+    async with serving(nothing_served) as (endpoint, peer):
+        answers: list[JsonObject] = [{"error": {"code": 1, "message": "no"}}, {"result": {}}]
+        for number, answer in enumerate(answers):
+            with anyio.move_on_after(0.01):
+                await endpoint.request("make", {}, late=fail)
+            await peer.read()
+            await peer.write({"id": number + 1, **answer}, {"id": "x", "method": "x"})
+            assert await peer.read() == error("x", -32601, "No such method: x")
+    assert "what takes a late answer to make failed" in caplog.text

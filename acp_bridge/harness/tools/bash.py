@@ -1,7 +1,6 @@
 """The `bash` tool: one shell command, with a time limit, ended with all it started."""
 
 import shutil
-import signal
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +14,8 @@ from acp_bridge.harness.tools.arguments import (
     required_text,
     whole_number,
 )
+from acp_bridge.harness.tools.elsewhere import run_elsewhere
+from acp_bridge.harness.tools.ended import Ended, command_result, signal_name
 from acp_bridge.harness.tools.output import CommandOutput, KeptOutput, LiveOutput
 from acp_bridge.harness.tools.paths import absolute_path, resolved_path, shown_path
 from acp_bridge.harness.tools.processes import Child, spawn
@@ -83,6 +84,11 @@ class BashTool(NoPreview):
         try:
             if not await to_thread.run_sync(workdir.is_dir):
                 return failure(f"workdir {shown_path(workdir)} is not a folder.")
+            if context.runner is not None:
+                argv = (Path(_shell(context.env)).name, command)
+                return await run_elsewhere(
+                    context.runner, argv, context, workdir=workdir, timeout_ms=timeout_ms
+                )
             child = await spawn([_shell(context.env), "-c", command], cwd=workdir, env=context.env)
         except (OSError, ValueError) as error:
             return io_failure("run the command in", workdir, error)
@@ -99,7 +105,8 @@ class BashTool(NoPreview):
                 await output.finish()
             child.close()
         timed_out_ms = timeout_ms if limit.cancelled_caught else None
-        return _result(output.kept, workdir, child.exit_code, timed_out_ms, left=left)
+        ended = _ended(child.exit_code, timed_out_ms, left=left)
+        return command_result(ended, output.kept, workdir)
 
 
 async def _follow(child: Child, output: CommandOutput, flow: Callable[[], Awaitable[None]]) -> None:
@@ -136,44 +143,7 @@ def _shell(env: Mapping[str, str]) -> str:
     return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
 
 
-def _result(
-    kept: KeptOutput,
-    workdir: Path,
-    exit_code: int | None,
-    timed_out_ms: int | None,
-    *,
-    left: bool,
-) -> ToolResult:
-    meta: JsonObject = {"cwd": shown_path(workdir)}
-    shown = kept.text()
-    marks = []
-    if exit_code is not None and exit_code < 0:
-        meta["signal"] = _signal_name(-exit_code)
-        marks.append(f"[signal: {meta['signal']}]")
-        exit_code = 128 - exit_code
-    meta["exitCode"] = exit_code
-    if kept.file is not None:
-        meta["outputFile"] = shown_path(kept.file)
-    if timed_out_ms is not None:
-        meta["timedOut"] = True
-        return ToolResult(
-            text=f"Error: the command was still running after {timed_out_ms} ms and was killed. "
-            f"Its output so far:\n{shown or '(no output)'}",
-            is_error=True,
-            error_name="ToolTimeoutError",
-            error_code="TIMEOUT",
-            meta=meta,
-        )
-    if left:
-        marks.append("[processes left in the background were ended]")
-    marks.append(f"[exit code: {exit_code}]")
-    return ToolResult(
-        text="\n".join([shown.removesuffix("\n") or "(no output)", *marks]), meta=meta
-    )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"SIG{number}"
+def _ended(exit_code: int | None, timed_out_ms: int | None, *, left: bool) -> Ended:
+    if exit_code is None or exit_code >= 0:
+        return Ended(exit_code, None, timed_out_ms, left)
+    return Ended(128 - exit_code, signal_name(-exit_code), timed_out_ms, left)

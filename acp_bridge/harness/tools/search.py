@@ -116,7 +116,8 @@ class GrepTool(NoPreview):
         "`.([{*+?\\` to mean themselves. `include` limits the search to files: a name pattern "
         "(`*.py`, `*.{ts,tsx}`) or a path pattern below `path` (`src/**/*.py`). Skipped are binary "
         f"files, links, and {_SKIPPED}. Shows at most {MATCHES_MAX} lines, each cut at "
-        f"{LINE_CHARS_MAX} characters."
+        f"{LINE_CHARS_MAX} characters. Searched is what is saved on disk: changes that the user "
+        "has not saved yet are seen by read alone."
     )
     parameters: ClassVar[JsonObject] = {
         "type": "object",

@@ -290,6 +290,14 @@ _SHAPES: Final[dict[str, Shape]] = {
         {"id": nestr, "outcome": one_of("allowed-once", "rejected", "cancelled", "unavailable")}
     ),
     "plan/mode": obj({"active": boolean}),
+    "command/run": obj(
+        {"commandId": nestr, "name": nestr, "source": obj({"kind": one_of("user")})},
+        {"args": text},
+    ),
+    "command/done": obj(
+        {"commandId": nestr, "kind": one_of("success", "error")},
+        {"text": text, "sourceEventSeq": natural},
+    ),
     "working-directory/change": obj({"cwd": nestr}),
     "todo/write": obj(
         {
