@@ -267,6 +267,15 @@ class Runtime(Protocol):
             InvalidParamsError: ``cwd`` is not the session's own.
         """
 
+    async def fork_session(self, session_id: SessionId, cwd: Path, client: Client) -> LiveSession:
+        """A new session that begins with the completed turns of another, which stays as it is.
+
+        A busy source gives its last completed turn. ``cwd`` may be another than the source's.
+
+        Raises:
+            As `open_session`, but for ``cwd``.
+        """
+
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine.
 

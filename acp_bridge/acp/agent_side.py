@@ -42,6 +42,7 @@ METHODS: Final = {
     "session/new": Method("new_session", "NewSessionRequest"),
     "session/load": Method("load_session", "LoadSessionRequest"),
     "session/resume": Method("resume_session", "ResumeSessionRequest"),
+    "session/fork": Method("fork_session", "ForkSessionRequest"),
     "session/list": Method("list_sessions", "ListSessionsRequest"),
     "session/delete": Method("delete_session", "DeleteSessionRequest"),
     "session/set_mode": Method("set_mode", "SetSessionModeRequest"),
@@ -107,6 +108,9 @@ class Agent(Protocol):
         self, params: types.SetSessionConfigOptionRequest
     ) -> Outcome[types.SetSessionConfigOptionResponse]:
         """``session/set_config_option``."""
+
+    def fork_session(self, params: types.ForkSessionRequest) -> Outcome[types.ForkSessionResponse]:
+        """``session/fork``."""
 
     def list_sessions(
         self, params: types.ListSessionsRequest

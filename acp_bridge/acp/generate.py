@@ -52,6 +52,9 @@ UNSTABLE_TAGS = {
 }  # fmt: skip
 """Union members that are taken from the unstable schema (stable in ACP since 2026-11-20)."""
 
+UNSTABLE_FIELDS = {"SessionCapabilities": ("fork",)}
+"""Fields of stable types that are taken from the unstable schema."""
+
 DROPPED = {("ForkSessionRequest", "systemPrompt")}
 """Fields that are left out: unstable, and of no use to us."""
 
@@ -291,6 +294,9 @@ class Generator:
 
     def _definition(self, name: str) -> Schema:
         found: Schema = self._stable.get(name) or self._unstable[name]
+        for field in UNSTABLE_FIELDS.get(name, ()):
+            extra = {field: self._unstable[name]["properties"][field]}
+            found = {**found, "properties": {**found["properties"], **extra}}
         tags = UNSTABLE_TAGS.get(name)
         if not tags:
             return found

@@ -126,6 +126,10 @@ class SessionCloseCapabilities(Value):
     meta: JsonObject | None = None
 
 @define(eq=False, repr=False, kw_only=True)
+class SessionForkCapabilities(Value):
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
 class SessionCapabilities(Value):
     list: SessionListCapabilities | None = None
     delete: SessionDeleteCapabilities | None = None
@@ -133,6 +137,7 @@ class SessionCapabilities(Value):
     resume: SessionResumeCapabilities | None = None
     close: SessionCloseCapabilities | None = None
     meta: JsonObject | None = None
+    fork: SessionForkCapabilities | None = None
 
 @define(eq=False, repr=False, kw_only=True)
 class LogoutCapabilities(Value):
@@ -208,7 +213,7 @@ LENIENT: dict[str, dict[str, str]] = {
     "InitializeResponse": {"agent_capabilities": "e", "auth_methods": "es", "agent_info": "e"},
     "McpCapabilities": {"http": "e", "sse": "e"},
     "PromptCapabilities": {"image": "e", "audio": "e", "embedded_context": "e"},
-    "SessionCapabilities": {"list": "e", "delete": "e", "additional_directories": "e", "resume": "e", "close": "e"},
+    "SessionCapabilities": {"list": "e", "delete": "e", "additional_directories": "e", "resume": "e", "close": "e", "fork": "e"},
     "SessionConfigOptionsCapabilities": {"boolean": "e"},
 }
 

@@ -33,6 +33,8 @@ from acp_bridge.acp.types import (
     CurrentModeUpdate,
     DeleteSessionRequest,
     DeleteSessionResponse,
+    ForkSessionRequest,
+    ForkSessionResponse,
     ListSessionsRequest,
     ListSessionsResponse,
     LoadSessionRequest,
@@ -208,6 +210,16 @@ class AcpAgent:
         """Open a stored session and show nothing of its past."""
         session = await self._reopen(params)
         response = ResumeSessionResponse(**self._choices(session))
+        return Followed(response, lambda: self._tell_commands(session))
+
+    async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
+        """Open a fork of a session; it is not replayed: loading it is what shows its past."""
+        _note_servers(params.mcp_servers)
+        cwd = _checked_cwd(params.cwd)
+        client = AcpClient(self._calls, self._traits)
+        live = await self._runtime.fork_session(SessionId(params.session_id), cwd, client)
+        session = self._open(live, client)
+        response = ForkSessionResponse(session_id=live.session_id, **self._choices(session))
         return Followed(response, lambda: self._tell_commands(session))
 
     async def set_mode(self, params: SetSessionModeRequest) -> Followed[SetSessionModeResponse]:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import attrs
 
 from acp_bridge.errors import BridgeError
 from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.commands import COMMANDS, run_command
-from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import FAULT, Turn
 from acp_bridge.ports import CommandInfo, Consumer, OptionName, SessionOptions
@@ -106,6 +107,11 @@ class HarnessSession:
     def commands(self) -> Sequence[CommandInfo]:
         """The slash commands that `admit` takes."""
         return COMMANDS
+
+    @property
+    def choices(self) -> Choices:
+        """What is chosen, for a fork that begins with it."""
+        return attrs.evolve(self._desk.choices)
 
     def options(self) -> SessionOptions:
         """What can be chosen, and what is chosen."""

@@ -5,6 +5,7 @@ import binascii
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,10 +25,12 @@ from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.spill import prune_spill
+from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.listing import Order
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.vocabulary import Mode, SessionId, SessionSummary
+from acp_bridge.vocabulary import Mode, SessionId
 
 PAGE_SIZE = 100
 """Sessions on one page of a list: several clients read only the first one."""
@@ -61,7 +64,9 @@ class EmbeddedRuntime:
         outside: Outside,
         runs_here: bool = True,
     ) -> None:
-        self._store = SessionStore(home / "sessions", clock=outside.clock)
+        self._store = SessionStore(
+            home / "sessions", clock=outside.clock, index=home / "index.sqlite3"
+        )
         self._catalog = catalog
         self._mode = mode
         self._tools = ToolBox(tools)
@@ -113,13 +118,14 @@ class EmbeddedRuntime:
     async def new_session(self, cwd: Path, client: Client) -> HarnessSession:
         """A session with an empty log; nothing is stored before its first prompt."""
         choices = first_choices(self._catalog, self._mode)
-        session_id = SessionId(self._outside.new_id())
-        header = Header(
-            session_id=session_id,
+        return self._start(self._store.create(self._new_header(cwd)), choices, client)
+
+    def _new_header(self, cwd: Path) -> Header:
+        return Header(
+            session_id=SessionId(self._outside.new_id()),
             created_at_ms=self._outside.clock(),
             cwd=str(cwd),
         )
-        return self._start(self._store.create(header), choices, client)
 
     async def open_session(
         self, session_id: SessionId, cwd: Path, client: Client
@@ -149,22 +155,32 @@ class EmbeddedRuntime:
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
         """Roots and forks, newest activity first, never a subagent's session."""
         after = None if page_token is None else _order_from_token(page_token)
-        listing = await anyio.to_thread.run_sync(self._store.list)
-        wanted = sorted(
-            (
-                summary
-                for summary in listing.sessions
-                if summary.origin is None
-                and summary.cwd is not None
-                and (cwd is None or _normal(summary.cwd) == _normal(cwd))
-            ),
-            key=_order,
-        )
-        if after is not None:
-            wanted = [summary for summary in wanted if _order(summary) > after]
-        page, rest = wanted[:PAGE_SIZE], wanted[PAGE_SIZE:]
-        token = _token_from_order(_order(page[-1])) if rest else None
-        return SessionPage(page, listing.bad, token)
+        ask = partial(self._store.summaries, cwd=cwd, after=after, limit=PAGE_SIZE)
+        page = await anyio.to_thread.run_sync(ask)
+        token = None if page.after is None else _token_from_order(page.after)
+        return SessionPage(page.sessions, page.bad, token)
+
+    async def fork_session(
+        self, session_id: SessionId, cwd: Path, client: Client
+    ) -> HarnessSession:
+        """A new session that begins with the completed turns of another, which stays as it is."""
+        source = self._open.get(session_id)
+        fallback = first_choices(self._catalog, self._mode)
+        if source is not None and not source.events:
+            # Nothing is stored yet, so nothing is copied but what was chosen.
+            header = self._new_header(cwd)
+            return self._start(self._store.create(header), source.choices, client)
+        new_id = SessionId(self._outside.new_id())
+        made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
+        if made.is_stored:
+            return await self.open_session(new_id, cwd, client)
+        choices = fallback if source is None else source.choices
+        return self._start(self._store.create(made.header), choices, client)
+
+    def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
+        _refuse_subagent(self._store.read_header(session_id))
+        now_ms = self._outside.clock()
+        return self._store.fork(session_id, new_id=new_id, created_at_ms=now_ms, cwd=str(cwd))
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
@@ -256,11 +272,7 @@ def _refuse_child(header: Header) -> None:
 
 def _check_header(header: Header, cwd: Path) -> None:
     """Refuse what a client may not open, before a byte of it is changed."""
-    if header.origin == "subagent":
-        raise InvalidParamsError(
-            f"Session {header.session_id} belongs to a subagent: its parent reopens it.",
-            field="sessionId",
-        )
+    _refuse_subagent(header)
     if header.cwd is None:
         raise InvalidParamsError(
             f"Session {header.session_id} was made without a working folder: it cannot be "
@@ -268,6 +280,14 @@ def _check_header(header: Header, cwd: Path) -> None:
             field="sessionId",
         )
     _check_cwd(Path(header.cwd), cwd)
+
+
+def _refuse_subagent(header: Header) -> None:
+    if header.origin == "subagent":
+        raise InvalidParamsError(
+            f"Session {header.session_id} belongs to a subagent: its parent reopens it.",
+            field="sessionId",
+        )
 
 
 def _check_cwd(recorded: Path, given: Path) -> None:
@@ -285,18 +305,11 @@ def _normal(path: Path) -> str:
         return str(path)
 
 
-_Order = tuple[int, str]
-
-
-def _order(summary: SessionSummary) -> _Order:
-    return (-summary.updated_at_ms, summary.session_id)
-
-
-def _token_from_order(order: _Order) -> str:
+def _token_from_order(order: Order) -> str:
     return base64.urlsafe_b64encode(f"{order[0]} {order[1]}".encode()).decode()
 
 
-def _order_from_token(token: str) -> _Order:
+def _order_from_token(token: str) -> Order:
     try:
         time_text, _, session_id = base64.urlsafe_b64decode(token).decode().partition(" ")
         order = (int(time_text), session_id)

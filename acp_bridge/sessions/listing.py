@@ -89,7 +89,7 @@ class Catalog:
         ranked, bad = self._judged()
         if cwd is not None:
             # Few working folders have many sessions: look at each of them once.
-            wanted = os.path.normpath(cwd)
+            wanted = _real(str(cwd))
             here = {one for one in {each.cwd for _, each in ranked} if _is_same(one, wanted)}
             ranked = [one for one in ranked if one[1].cwd in here]
         first = 0 if after is None else bisect_right(ranked, after, key=lambda one: one[0])
@@ -187,4 +187,12 @@ class Catalog:
 
 
 def _is_same(cwd: str | None, wanted: str) -> bool:
-    return cwd is not None and os.path.normpath(cwd) == wanted
+    return cwd is not None and _real(cwd) == wanted
+
+
+def _real(path: str) -> str:
+    """The folder without links: one workspace may be reached by several paths."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # no system call takes it, so it is no folder of anybody
+        return path

@@ -97,7 +97,7 @@ def test_absent_params_are_an_empty_object() -> None:
     assert agent.calls == [("list_sessions", types.ListSessionsRequest())]
 
 
-@pytest.mark.parametrize("method", ["_x.dev/foo", "session/teleport", "session/fork"])
+@pytest.mark.parametrize("method", ["_x.dev/foo", "session/teleport", "session/archive"])
 def test_a_method_that_is_not_served_is_refused_by_name(method: str) -> None:
     """R017."""
     with pytest.raises(MethodNotFoundError, match=method):

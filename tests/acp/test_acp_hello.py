@@ -61,7 +61,7 @@ def test_what_is_advertised_is_served() -> None:
         "session/close": sessions.close is not None,
         "session/resume": sessions.resume is not None,
         "session/delete": sessions.delete is not None,
-        "session/fork": False,
+        "session/fork": sessions.fork is not None,
         "logout": typed.auth.logout is not None,
     }
     assert {method: method in METHODS for method in offered} == offered
