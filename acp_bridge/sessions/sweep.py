@@ -96,7 +96,8 @@ def _look_at_logs(
     try:
         changed = _changed(looks, descriptor)
         if len(looks) < len(names):
-            changed += set(names).difference(look[0] for look in looks)
+            seen = {look[0] for look in looks}
+            changed += [name for name in names if name not in seen]
         recalled = set()
         for name in changed:
             entry = known.recall((place, name))
