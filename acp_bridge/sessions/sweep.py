@@ -70,6 +70,7 @@ def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tup
     names = tuple(folder.name for folder in folders(project))
     settled = status.st_mtime_ns + UNSETTLED_NS < now_ns
     new = Project(settled, status.st_ino, status.st_mtime_ns, names)
+    known.looks.pop(project.name, None)  # they are those of other folders
     if new != old:
         known.projects[project.name] = new
         changes.projects[project.name] = new
@@ -93,17 +94,20 @@ def _look_at_logs(
         looks = known.looks[place] = _looks(entries.get((place, name)) for name in names)
     descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        same = _unchanged(looks, descriptor)
-        changed = [name for name in names if name not in same]
+        changed = _changed(looks, descriptor)
+        if len(looks) < len(names):
+            seen = {look[0] for look in looks}
+            changed += [name for name in names if name not in seen]
+        recalled = set()
         for name in changed:
             entry = known.recall((place, name))
-            if entry is not None and _unchanged(_looks([entry]), descriptor):
+            if entry is not None and entry.settled and not _changed(_looks([entry]), descriptor):
                 _learn(entry, known)
-                same.add(name)
+                recalled.add(name)
     finally:
         os.close(descriptor)
     for name in changed:
-        if name in same:
+        if name in recalled:
             continue
         key = (place, name)
         entry, details = examine(project / name, known.entries.get(key), known, now_ns)
@@ -131,31 +135,31 @@ def _looks(entries: Iterable[Entry | None]) -> list[Look]:
     return found
 
 
-def _unchanged(looks: Iterable[Look], project: int) -> set[str]:
-    """The folders that look as they did, with their logs.
+def _changed(looks: Iterable[Look], project: int) -> list[str]:
+    """The folders that look otherwise now, or whose logs do.
 
     Twenty thousand looks make one list, so this loop is kept to what they cost.
     """
-    same: set[str] = set()
+    changed: list[str] = []
     stat = os.stat
     for name, path, folder_mtime_ns, folder_inode, inode, size, mtime_ns, ctime_ns in looks:
         try:
             status = stat(name, dir_fd=project)
-            if status.st_mtime_ns != folder_mtime_ns or status.st_ino != folder_inode:
-                continue
-            if path is not None:
+            if status.st_mtime_ns == folder_mtime_ns and status.st_ino == folder_inode:
+                if path is None:
+                    continue
                 status = stat(path, dir_fd=project)
                 if (
-                    status.st_mtime_ns != mtime_ns
-                    or status.st_size != size
-                    or status.st_ino != inode
-                    or status.st_ctime_ns != ctime_ns
+                    status.st_mtime_ns == mtime_ns
+                    and status.st_size == size
+                    and status.st_ino == inode
+                    and status.st_ctime_ns == ctime_ns
                 ):
                     continue
         except OSError:  # gone
-            continue
-        same.add(name)
-    return same
+            pass
+        changed.append(name)
+    return changed
 
 
 def examine(
