@@ -4,9 +4,8 @@ A sub-command's module is imported when it is called; the parser is built from `
 """
 
 import argparse
-import textwrap
+import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from acp_bridge import __version__
 from acp_bridge.config import SETTINGS
@@ -41,7 +40,8 @@ a line of config.toml in the home folder (model = "demo"). Flags win, then varia
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
-    options = vars(_parser().parse_args(arguments))
+    words = sys.argv[1:] if arguments is None else arguments
+    options = vars(_parser(with_actions="sessions" in words).parse_args(words))
     command = options.pop("command")
     flags: dict[str, str | None] = {
         setting.name: _as_text(options.get(setting.name)) for setting in SETTINGS
@@ -80,7 +80,8 @@ def _as_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, with_actions: bool) -> argparse.ArgumentParser:
+    """The parser; ``with_actions``: with those of ``sessions``, which take 3 ms of a start."""
     parser = argparse.ArgumentParser(
         prog="acp-bridge",
         description=_DESCRIPTION,
@@ -98,7 +99,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--keep", action="store_true", help="keep the folder, to look at its files")
     _add_setup(commands)
-    _add_sessions(commands)
+    sessions = commands.add_parser(
+        "sessions",
+        help="list, show, verify, export or delete stored sessions",
+        description="Look at what is stored, and look after it.",
+        epilog="example:\n  acp-bridge sessions list",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if with_actions:
+        from acp_bridge.cli.sessions_parser import add_actions
+
+        add_actions(sessions)
     show = commands.add_parser(
         "config",
         help="print every setting in force and where it comes from",
@@ -124,93 +135,6 @@ def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     setup.add_argument(
         "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder of the key's file"
     )
-
-
-class _Action(NamedTuple):
-    """An action of ``acp-bridge sessions`` as its help teaches it."""
-
-    name: str
-    help: str
-    description: str
-    examples: str
-
-
-_ACTIONS = (
-    _Action(
-        "list",
-        "every stored session, newest first",
-        "Print a table of every stored session, newest first, and beneath it the logs that cannot "
-        "be opened, each with its reason.",
-        "  acp-bridge sessions list\n"
-        "  acp-bridge sessions list --json | jq -r 'select(.kind == \"fork\") | .session_id'",
-    ),
-    _Action(
-        "show",
-        "a session's transcript",
-        "Print what an editor shows when it loads the session: what was said and thought, tool "
-        "calls with their diffs and output, the plan, and how full the context is.",
-        "  acp-bridge sessions show 3f0c… | less -R\n"
-        "  acp-bridge sessions show 3f0c… --json    the updates of session/load, one a line",
-    ),
-    _Action(
-        "verify",
-        "check every log, changing nothing",
-        "Read every log, or those of some sessions, and say of each whether it is sound, "
-        "repairable (opening it cuts an incomplete tail or closes its last turn), unsupported, "
-        "corrupt or misplaced. Nothing is locked or written. Exit code 1 if one cannot be opened.",
-        "  acp-bridge sessions verify\n"
-        "  acp-bridge sessions verify --json | jq 'select(.status != \"sound\")'",
-    ),
-    _Action(
-        "export",
-        "a page to read or keep",
-        "Write one HTML page that needs nothing else: the tree of sessions, each transcript with "
-        "its tool calls and diffs, and how the context filled.",
-        "  acp-bridge sessions export 3f0c… --html talk.html    with its subagents' sessions\n"
-        "  acp-bridge sessions export --all --html store.html",
-    ),
-    _Action(
-        "delete",
-        "remove a session for good",
-        "Remove a session and its subagents' sessions, after asking. Nothing is removed while "
-        "another program has one of them open.",
-        "  acp-bridge sessions delete 3f0c…\n"
-        "  acp-bridge sessions delete 3f0c… --yes    where nobody can be asked",
-    ),
-)
-
-
-def _add_sessions(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "sessions",
-        help="list, show, verify, export or delete stored sessions",
-        description="Look at what is stored, and look after it.",
-        epilog="example:\n  acp-bridge sessions list",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    made: dict[str, argparse.ArgumentParser] = {}
-    for action in _ACTIONS:
-        made[action.name] = one = actions.add_parser(
-            action.name,
-            help=action.help,
-            description=textwrap.fill(action.description, 80),
-            epilog=f"examples:\n{action.examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        one.add_argument(
-            "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds sessions/"
-        )
-        if action.name in {"list", "show", "verify"}:
-            one.add_argument("--json", action="store_true", help="one JSON object a line")
-    for name in ("show", "delete"):
-        made[name].add_argument("id", metavar="ID", help="the session's id")
-    made["show"].add_argument("--full", action="store_true", help="do not shorten tools' output")
-    made["verify"].add_argument("ids", metavar="ID", nargs="*", help="only these sessions")
-    made["export"].add_argument("id", metavar="ID", nargs="?", help="the session's id")
-    made["export"].add_argument("--all", action="store_true", help="every session")
-    made["export"].add_argument("--html", metavar="FILE", required=True, help="the page to write")
-    made["delete"].add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, default: object) -> None:

@@ -60,7 +60,9 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
             case "export":
                 return _export(store, options)
             case _:
-                return _delete(store, options["id"], is_sure=options["yes"])
+                return _delete(
+                    store, options["id"], is_sure=options["yes"], as_json=options["json"]
+                )
     except ConfigError as error:
         return _failed(error, EXIT_USAGE)
     except BridgeError as error:
@@ -326,18 +328,24 @@ def _export(store: Stored, options: Mapping[str, Any]) -> int:
 
     wanted = None if options["all"] else options["id"]
     file = Path(options["html"])
-    sessions, unread = sessions_export.export(store.root, store.home, wanted, file)
+    done = sessions_export.export(store.root, store.home, wanted, file)
     screen = Screen(sys.stdout)
-    screen.line(f"Wrote {file}: {_count(sessions, 'session')}.")
-    if unread:
-        screen.line(f"{_count(unread, 'log')} could not be read; the page says why.")
+    if options["json"]:
+        for entry in done.entries:
+            kind, session_id = kind_of(entry.header), entry.header.session_id
+            told = {"session_id": session_id, "kind": kind, "title": entry.title, "html": str(file)}
+            screen.line(json.dumps(told))
+        return 0
+    screen.line(f"Wrote {file}: {_count(len(done.entries), 'session')}.")
+    if done.unread:
+        screen.line(f"{_count(done.unread, 'log')} could not be read; the page says why.")
     return 0
 
 
 # --- delete -------------------------------------------------------------------------------------
 
 
-def _delete(store: Stored, session_id: str, *, is_sure: bool) -> int:
+def _delete(store: Stored, session_id: str, *, is_sure: bool, as_json: bool) -> int:
     sessions = store.open()
     headers = store.headers()
     known = {header.session_id for header in headers}
@@ -364,6 +372,10 @@ def _delete(store: Stored, session_id: str, *, is_sure: bool) -> int:
         return EXIT_FAILED
     sessions.delete(session_id, check)
     screen = Screen(sys.stdout)
+    if as_json:
+        for gone in (session_id, *children):
+            screen.line(json.dumps({"session_id": gone, "deleted": True}))
+        return 0
     screen.line(f"Deleted {what}.")
     for child in children:
         screen.line(f"  {child}")

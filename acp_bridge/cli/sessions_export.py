@@ -44,8 +44,16 @@ class Node:
     children: list["Node"]
 
 
-def export(root: Path, home: Path, session_id: str | None, file: Path) -> tuple[int, int]:
-    """Write the page for a session with its subagents, or for all; how many, and how many not.
+@attrs.frozen
+class Exported:
+    """What is on a page, in its order, and how many logs are not."""
+
+    entries: list[Entry]
+    unread: int
+
+
+def export(root: Path, home: Path, session_id: str | None, file: Path) -> Exported:
+    """Write the page for a session with its subagents, or for all.
 
     Raises:
         SessionNotFoundError and the other errors of a bad log: for the session that is named.
@@ -57,11 +65,10 @@ def export(root: Path, home: Path, session_id: str | None, file: Path) -> tuple[
     tree = _tree(entries)
     if session_id is not None:
         tree = [node for node in _walk(tree) if node.entry.header.session_id == session_id]
-    nodes = list(_walk(tree))
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as out:
-            missed = _write(out, tree, bad, home)
+            written = _write(out, tree, bad, home)
         part.replace(file)
     except OSError as error:
         raise StoreFailedError(
@@ -70,7 +77,7 @@ def export(root: Path, home: Path, session_id: str | None, file: Path) -> tuple[
     finally:
         with contextlib.suppress(OSError):
             part.unlink()  # what is left of a page that was not finished
-    return len(nodes) - missed, len(bad) + missed
+    return Exported(written, len(bad) + len(list(_walk(tree))) - len(written))
 
 
 def _survey(root: Path) -> tuple[list[Entry], list[Verdict]]:
@@ -136,8 +143,8 @@ def _walk(nodes: Sequence[Node]) -> Iterator[Node]:
         yield from _walk(node.children)
 
 
-def _write(out: BinaryIO, tree: Sequence[Node], bad: Sequence[Verdict], home: Path) -> int:
-    """The page, a session at a time; how many had become unreadable meanwhile."""
+def _write(out: BinaryIO, tree: Sequence[Node], bad: Sequence[Verdict], home: Path) -> list[Entry]:
+    """The page, a session at a time; those that are on it and have not gone meanwhile."""
 
     def put(text: str) -> None:
         out.write(text.encode("utf-8", "replace"))
@@ -154,14 +161,15 @@ def _write(out: BinaryIO, tree: Sequence[Node], bad: Sequence[Verdict], home: Pa
     ]
     put(f'<!DOCTYPE html>\n<html lang="en">{tag("head", *head)}\n<body>\n')
     put(_navigation(tree, len(nodes), len(bad)) + "\n<main>\n")
-    missed = 0
+    written: list[Entry] = []
     for node in nodes:
         log = examine(node.entry.found).log
-        missed += log is None
+        if log is not None:
+            written.append(node.entry)
         put(_gone(node.entry) if log is None else _article(node, log, home))
         put("\n")
     put(_bad_logs(bad) + "</main>\n</body></html>\n")
-    return missed
+    return written
 
 
 def _article(node: Node, log: StoredLog, home: Path) -> Html:

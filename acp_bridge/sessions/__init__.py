@@ -9,8 +9,8 @@ index, queries and the writing of compactions come later and find their place be
 
 Invariants:
 
-* Only `store`, `reading` and `logfile` touch the disk, only `logfile` writes; the other modules are
-  pure. Nothing reads a clock: time comes in as ``clock``.
+* Only `store`, `reading`, `survey` and `logfile` touch the disk, only `logfile` writes; the other
+  modules are pure. Nothing reads a clock: time comes in as ``clock``.
 * Reading and listing take no lock, write nothing and repair nothing. A log that is refused keeps
   every byte.
 * One state machine, `LogState`, judges what is read and what is about to be written; `strict` adds
