@@ -65,6 +65,8 @@ class Screen:
         self.closed = False
         """Whether nobody reads any more (``acp-bridge demo | head``); what is printed is lost."""
         self._message: str | None = None
+        self._held = ""
+        """Newlines that a message ends with so far: shown if it goes on."""
         self._titles: dict[str, str] = {}
         self._compared: set[str] = set()
         self._live = live
@@ -74,7 +76,7 @@ class Screen:
         """Print a line, after ending the text before it."""
         if self._message is not None:
             self._print("\n")
-            self._message = None
+            self._message, self._held = None, ""
         self._print(self._styled(plain(text), style) + "\n")
 
     def show(self, update: JsonObject) -> None:
@@ -118,12 +120,14 @@ class Screen:
 
     def _text(self, update: JsonObject, style: str, lead: str = "  ") -> None:
         message = str(update.get("messageId"))
-        text = plain(content_text(update["content"]))
+        told = plain(content_text(update["content"]))
         if message != self._message:
             if self._message is not None:
                 self._print("\n")
             self._print(self._styled(lead, style) if lead.strip() else lead)
-            self._message = message
+            self._message, self._held = message, ""
+        text = (self._held + told).rstrip("\n")
+        self._held = (self._held + told)[len(text) :]
         self._print(self._styled(text.replace("\n", "\n  "), style))
 
     def _progress(self, update: JsonObject) -> None:

@@ -183,6 +183,8 @@ def _print_table(screen: Screen, rows: Sequence[Row]) -> None:
         widths[2] = min(widths[2], max(12, room - widths[3]))
     for number, cells in enumerate(table):
         fit = [_fit(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        if len(cells[2]) > widths[2]:
+            fit[2] = "…" + cells[2][1 - widths[2] :]  # a path's end says more than its start
         screen.line("  ".join(fit).rstrip(), "1" if number == 0 else "")
 
 

@@ -121,6 +121,18 @@ def test_a_list_for_machines_has_the_same_keys_on_every_line(
     assert (by_id["bad"]["status"], by_id["bad"]["kind"]) == ("corrupt", None)
 
 
+def test_a_list_fits_the_terminal(
+    tmp_path: Path, sessions: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "s", conversation(title="A long title " * 9), cwd="/long/folder" * 9 + "/end")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    sessions("list")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert re.search(r"…\S*/end  A long title.*…  session$", lines[1])
+
+
 def test_an_empty_store_is_said_to_be_empty(tmp_path: Path, sessions: Command) -> None:
     told = sessions("list")
     assert told == Told(0, f"There are no sessions in {tmp_path / 'sessions'}.\n", "")
@@ -205,6 +217,16 @@ def test_a_call_that_never_ended_is_shown_as_running(tmp_path: Path, sessions: C
     out = sessions("show", "s").out
     assert "◐ Edit `parser.py`" in out
     assert "◐ pytest -q" in out
+
+
+def test_a_message_that_comes_in_pieces_is_one_and_its_last_newline_no_row() -> None:
+    screen = Screen(out := io.StringIO())
+    for message_id, said in [("1", "a\n"), ("1", "\nb\n\n"), ("2", "c"), ("2", "d\n")]:
+        content: JsonObject = {"type": "text", "text": said}
+        kind = "agent_message_chunk"
+        screen.show({"sessionUpdate": kind, "messageId": message_id, "content": content})
+    screen.line("end")
+    assert out.getvalue() == "  a\n  \n  b\n  cd\nend\n"
 
 
 def test_long_output_is_shortened_unless_all_is_wanted(tmp_path: Path, sessions: Command) -> None:
