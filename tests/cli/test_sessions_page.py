@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -310,6 +311,7 @@ def test_an_element_holds_the_text_that_it_was_given(text: str, name: str) -> No
 def test_a_browser_shows_the_page_as_it_is_meant(tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
+        assert not os.environ.get("CI"), "chromium is missing, and .ci/run should have brought it"
         pytest.skip("chromium is not installed (apt-get install chromium)")
     trap = "<img src=x onerror=\"document.title='broken out'\">"
     put(tmp_path, "root", conversation(told=f"{trap}\n```py\nprint(1)\n```\n"), later_ms=1_000)
