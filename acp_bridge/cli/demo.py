@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import anyio
 
 from acp_bridge.cli.command import own_command
+from acp_bridge.cli.screen import Screen
 from acp_bridge.errors import BridgeError, MethodNotFoundError
 from acp_bridge.wire.endpoint import Endpoint, Reply
 
@@ -25,104 +25,6 @@ if TYPE_CHECKING:
 PROMPTS = ("Show me what you can do.", "Go on: write something.", "And now a command.")
 TIMEOUT_S = 60.0
 """The demo takes about two seconds; a machine that needs a minute has another problem."""
-
-_MARKS = {"pending": "○", "in_progress": "◐", "completed": "●", "failed": "✗"}
-
-
-class Screen:
-    """Prints updates as they come: text flows, everything else has a line of its own."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._colour = out.isatty()
-        self.closed = False
-        """Whether nobody reads any more (``acp-bridge demo | head``); what is printed is lost."""
-        self._message: str | None = None
-        self._titles: dict[str, str] = {}
-
-    def line(self, text: str, style: str = "") -> None:
-        """Print a line, after ending the text before it."""
-        if self._message is not None:
-            self._print("\n")
-            self._message = None
-        self._print(self._styled(text, style) + "\n")
-
-    def show(self, update: JsonObject) -> None:
-        """Print one ``session/update``."""
-        match update.get("sessionUpdate"):
-            case "agent_message_chunk":
-                self._text(update, "")
-            case "agent_thought_chunk":
-                self._text(update, "2;3")
-            case "tool_call":
-                call_id, title = str(update["toolCallId"]), str(update["title"])
-                self._titles[call_id] = title
-                self.line(f"  {_MARKS[str(update['status'])]} {title}", "36")
-            case "tool_call_update":
-                self._progress(update)
-            case "plan":
-                entries = update["entries"]
-                assert isinstance(entries, list)
-                for entry in entries:
-                    assert isinstance(entry, dict)
-                    mark = _MARKS[str(entry["status"])]
-                    self.line(f"    {mark} {entry['content']}", "33")
-            case "session_info_update":
-                self.line(f"  (title: {update.get('title')})", "2")
-            case "usage_update":
-                self.line(f"  (context: {update['used']} of {update['size']} tokens)", "2")
-            case _:
-                pass
-
-    def _text(self, update: JsonObject, style: str) -> None:
-        content = update["content"]
-        assert isinstance(content, dict)
-        message = str(update.get("messageId"))
-        text = str(content.get("text"))
-        if message != self._message:
-            if self._message is not None:
-                self._print("\n")
-            self._print("  ")
-            self._message = message
-        self._print(self._styled(text.replace("\n", "\n  "), style))
-
-    def _progress(self, update: JsonObject) -> None:
-        status = str(update["status"])
-        title = self._titles.get(str(update["toolCallId"]), "")
-        if status in {"completed", "failed"}:
-            self.line(f"  {_MARKS[status]} {title}", "32" if status == "completed" else "31")
-        content = update.get("content")
-        for part in content if isinstance(content, list) else []:
-            if isinstance(part, dict) and part.get("type") == "diff" and status != "completed":
-                self._diff(part)
-            elif isinstance(part, dict) and isinstance(part.get("content"), dict):
-                block = part["content"]
-                assert isinstance(block, dict)
-                for row in str(block.get("text", "")).strip().splitlines()[:12]:
-                    self.line(f"      {row}", "2")
-
-    def _diff(self, part: JsonObject) -> None:
-        import difflib
-
-        old = str(part.get("oldText") or "").splitlines()
-        new = str(part.get("newText") or "").splitlines()
-        for row in list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]:
-            style = {"+": "32", "-": "31"}.get(row[:1], "2")
-            self.line(f"      {row}", style)
-
-    def _print(self, text: str) -> None:
-        if self.closed:
-            return
-        try:
-            self._out.write(text)
-            self._out.flush()
-        except BrokenPipeError:
-            self.closed = True
-            # What is buffered would be written again at exit, and fail again, on stderr.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
-
-    def _styled(self, text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if self._colour and style else text
 
 
 class DemoClient:

@@ -1,5 +1,7 @@
 """Play a scenario and refuse any message that breaks the schema or a rule for all clients."""
 
+import json
+from functools import cache
 from pathlib import Path
 
 from acp_bridge.testing import launch
@@ -11,8 +13,6 @@ from acp_bridge.testing.runner import Outcome, play
 from acp_bridge.testing.scenario import Scenario, Stop, load
 from acp_bridge.testing.schema import SchemaCheck, schema_problems
 from acp_bridge.testing.transcript import Entry
-
-_checks: dict[str, SchemaCheck] = {}
 
 
 async def played(folder: Path, place: Path, launcher: Launcher | None = None) -> Outcome:
@@ -47,11 +47,22 @@ def killed_runs(scenario: Scenario) -> tuple[int, ...]:
     return tuple(run for run, stop in enumerate(stops, start=1) if stop.how == "kill")
 
 
+UNSTABLE_TYPES = ("ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities")
+UNSTABLE_FIELDS = (("SessionCapabilities", "fork"),)
+"""What is spoken beyond the stable schema: forks, for clients that ask for them."""
+
+
+@cache
 def official_schema() -> SchemaCheck:
-    """The pinned ACP schema, read once."""
+    """The pinned ACP schema and the unstable forms that we speak, read once."""
     from acp_bridge.acp import schema_files
 
-    path = schema_files()["stable"]
-    if str(path) not in _checks:
-        _checks[str(path)] = SchemaCheck.from_file(path)
-    return _checks[str(path)]
+    paths = schema_files()
+    stable, unstable = (
+        json.loads(paths[name].read_text("utf-8")) for name in ("stable", "unstable")
+    )
+    known, more = stable["$defs"], unstable["$defs"]
+    known.update({name: more[name] for name in UNSTABLE_TYPES})
+    for name, field in UNSTABLE_FIELDS:
+        known[name]["properties"][field] = more[name]["properties"][field]
+    return SchemaCheck(stable)

@@ -6,6 +6,7 @@ a diff shown before a question, terminal output, where a call pointed meanwhile,
 has in a terminal of its own, of which a replay shows the text.
 """
 
+import copy
 from collections.abc import Iterable
 
 import attrs
@@ -59,6 +60,10 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
             replayed = loading.pop(session, None)
             if replayed is not None and "result" in line.message and session not in skipped:
                 found += _differences(live.setdefault(session, Drawn()), replayed)
+        elif line.method == "session/fork" and line.kind == "response":
+            # Its past is what its source showed; only a load will show it under the new id.
+            source = text_or_none(obj(obj(line.request).get("params")).get("sessionId"))
+            live[session] = copy.deepcopy(live.get(source or "", Drawn()))
         elif line.update:
             drawn = loading[session] if session in loading else live.setdefault(session, Drawn())
             drawn.draw(line.update)
