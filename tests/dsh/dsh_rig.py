@@ -12,13 +12,15 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 WAIT_S = 30.0
@@ -72,7 +74,7 @@ class Model(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: dict[str, list[Message]] = defaultdict(list)
         self.script: dict[str, deque[list[Message]]] = defaultdict(deque)
-        self.held = threading.Event()
+        self.holding = 0
         self.over = threading.Event()
 
     @property
@@ -134,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._event({"type": "message_start", "message": {**start, "usage": usage}})
         for index, block in enumerate(blocks):
             if block == HOLD:
-                self.server.held.set()
+                self.server.holding += 1
                 self.server.over.wait(WAIT_S)
                 return
             if block["type"] == "text":
@@ -226,6 +228,13 @@ class Dsh:
         ]
         return str(ends[-1])
 
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for something that the runtime does not tell, such as what is on the disk."""
+        end = time.monotonic() + WAIT_S
+        while not is_so():
+            assert time.monotonic() < end, "the runtime did not get there"
+            time.sleep(0.02)
+
     def kill(self) -> None:
         """SIGKILL, for the program and what it started."""
         with contextlib.suppress(ProcessLookupError):
@@ -281,3 +290,32 @@ def dsh(home: Path, cwd: Path, model: Model, *, plain: bool = False) -> Iterator
                 runtime.shut_down()
         finally:
             runtime.kill()
+
+
+@attrs.frozen
+class Round:
+    """What came of one session: the runtime's refusal or how its turn ended, and the request."""
+
+    outcome: str
+    asked: str = ""
+
+
+def have_a_turn(runtime: Dsh, model: Model, session_id: str, words: str) -> Round:
+    """Resume a session and prompt it."""
+    refusal = runtime.refusal(session_id)
+    if refusal is not None:
+        return Round(refusal)
+    outcome = runtime.prompt(session_id, words)
+    return Round(outcome, model.asked(session_id))
+
+
+def missing(pieces: Sequence[str], whole: str) -> list[str]:
+    """The pieces that a JSON text does not hold, or not in this order."""
+    at, lost = 0, []
+    for piece in pieces:
+        found = whole.find(piece, at)
+        if found < 0:
+            lost.append(piece)
+        else:
+            at = found
+    return lost

@@ -202,14 +202,18 @@ async def continue_sessions(bench: Bench, ids: dict[str, str], words: str) -> di
     bench.script = bench.folder / f"{words}.jsonl"
     shown: dict[str, str] = {}
     async with bench.editor() as editor:
-        for place in range(1, len(CASES) + 1):  # a session keeps its place
-            for _ in range(20):  # which of them it gets depends on the calls before
-                bench.answers([{"text": f"Heard {words}."}], agent=str(place))
+        always_say(bench, f"Heard {words}.")
         for name, session_id in ids.items():
             await editor.load(session_id, bench.cwd)
             shown[name] = json.dumps(editor.updates(session_id), ensure_ascii=False)
             assert await editor.prompt(session_id, words) == "end_turn"
     return shown
+
+
+def always_say(bench: Bench, words: str) -> None:
+    """Script one answer for every session, whatever its place and however often it asked before."""
+    for place in range(1, 21):
+        bench.answers(*[[{"text": words}]] * 20, agent=str(place))
 
 
 def foreign_problems(entries: list[Entry]) -> list[str]:

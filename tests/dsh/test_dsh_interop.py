@@ -1,13 +1,12 @@
 """The bridge and the real runtime take turns on the same sessions."""
 
-import json
-from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import attrs
 import pytest
 from acp_rig import Bench
-from dsh_rig import HOLD, Dsh, Model, dsh, dsh_command, loopback_model, text, tool
+from dsh_rig import Round, dsh, dsh_command, have_a_turn, loopback_model, missing
 from our_sessions import (
     CASES,
     REOPENED,
@@ -22,36 +21,6 @@ from acp_bridge.sessions import SessionStore
 from acp_bridge.vocabulary import Event
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
-
-
-def missing(holds: tuple[str, ...], asked: str) -> list[str]:
-    """What a request does not hold, or not in this order."""
-    at, lost = 0, []
-    for piece in holds:
-        found = asked.find(json.dumps(piece, ensure_ascii=False)[1:-1], at)
-        if found < 0:
-            found = asked.find(piece, at)
-        if found < 0:
-            lost.append(piece)
-        else:
-            at = found
-    return lost
-
-
-@attrs.define
-class Round:
-    """What came of one session with the runtime: its refusal, or how the turn ended."""
-
-    outcome: str
-    asked: str = ""
-
-
-def have_a_turn(runtime: Dsh, model: Model, session_id: str, words: str) -> Round:
-    refusal = runtime.refusal(session_id)
-    if refusal is not None:
-        return Round(refusal)
-    outcome = runtime.prompt(session_id, words)
-    return Round(outcome, model.asked(session_id))
 
 
 @attrs.frozen
@@ -99,6 +68,7 @@ def test_our_load_shows_the_turn_of_the_runtime_after_our_own(journey: Journey, 
     shown = journey.shown[case.name]
     assert missing(("and dsh", "Hi from the loopback."), shown) == []
     assert shown.count("Hi from the loopback.") == 1
+    assert "runtime context" not in shown
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -113,6 +83,5 @@ def test_and_after_our_next_turn_the_runtime_goes_on_again(journey: Journey, cas
 def test_each_side_only_ever_appended(journey: Journey, case: Case) -> None:
     events = journey.events(case.name)
     assert [event.seq for event in events] == list(range(len(events)))
-    assert [event.data for event in events if event.type == "turn/end"][-1]["reason"] == {
-        "kind": "completed"
-    }
+    ends: list[Any] = [event.data for event in events if event.type == "turn/end"]
+    assert ends[-1]["reason"] == {"kind": "completed"}
