@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.over.wait(WAIT_S)
                 return
             if block["type"] == "text":
-                empty = {"type": "text", "text": ""}
+                empty: Message = {"type": "text", "text": ""}
                 delta = {"type": "text_delta", "text": block["text"]}
             else:
                 empty = {**block, "input": {}}
