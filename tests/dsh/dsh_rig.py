@@ -212,9 +212,9 @@ class Dsh:
             return str(refused)
         return None
 
-    def send(self, session_id: str, words: str) -> None:
-        """A prompt, not waited for."""
-        self.call("session/prompt", sessionId=session_id, contentBlocks=[text(words)])
+    def send(self, session_id: str, words: str, *more: Message) -> None:
+        """A prompt, not waited for, with more content blocks after the text."""
+        self.call("session/prompt", sessionId=session_id, contentBlocks=[text(words), *more])
 
     def prompt(self, session_id: str, words: str) -> str:
         """A whole turn; how it ended."""

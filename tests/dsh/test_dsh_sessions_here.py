@@ -1,5 +1,7 @@
 """What the real runtime wrote, killed in the middle of it: listed, loaded and continued by us."""
 
+import base64
+import hashlib
 import json
 from typing import Any
 
@@ -21,6 +23,7 @@ from dsh_rig import (
     tool,
 )
 from our_sessions import always_say, bench_in, foreign_problems
+from picture_bytes import png
 
 from acp_bridge.errors import SessionNotFoundError
 from acp_bridge.sessions import SessionStore
@@ -28,12 +31,14 @@ from acp_bridge.vocabulary import Event, JsonObject
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
+PICTURE = png(4, 2)  # the one size of which all pixels are there: the runtime decodes it
 TODOS = [{"content": "Read the parser", "status": "in_progress"}]
 
 HOLDS = {
     "talk": ("first words", "an answer", "second words", "another “Antwort”"),
     "bash": ("use the shell", '"b1"', "out-of-bash", '"b2"', "after the shell"),
     "todo": ("plan it", '"p1"', "planned"),
+    "image": ("see this",),
     "../odd id": ("an id that is no name", "still fine"),
     "cut text": ("a turn before", "went well", "cut me off"),
     "queued": ("the running one", "left in the inbox"),
@@ -66,16 +71,19 @@ def play(runtime: Dsh, model: Model) -> None:
         ("cut text", "a turn before"),
     ):
         assert runtime.prompt(session_id, words) == "completed"
+    image = {"type": "image", "mimeType": "image/png", "data": PICTURE}
+    runtime.send("image", "see this", image)
+    runtime.call("session/wait", sessionId="image")
     runtime.send("cut text", "cut me off")
     runtime.send("queued", "the running one")
     runtime.send("queued", "left in the inbox")
     runtime.send("cut tool", "a slow tool")
 
 
-def killed_in_the_middle(bench: Bench, model: Model) -> None:
+def killed_in_the_middle(bench: Bench, model: Model, *, plain: bool) -> None:
     """Play all, and kill the runtime when everything is on the disk that can be."""
     store = SessionStore(bench.home / "sessions", clock=lambda: 0)
-    with dsh(bench.home, bench.cwd, model) as runtime:
+    with dsh(bench.home, bench.cwd, model, plain=plain) as runtime:
         play(runtime, model)
         runtime.until(lambda: all(is_stored(store, *row) for row in LAST_ROWS))
         runtime.until(lambda: model.holding == 2)
@@ -97,6 +105,9 @@ def is_stored(store: SessionStore, session_id: str, type_: str, piece: str) -> b
     except SessionNotFoundError:
         return False
     return any(event.type == type_ and piece in str(event.data) for event in events)
+
+
+NEW = "what was not there before"
 
 
 @attrs.frozen
@@ -125,18 +136,22 @@ async def continued(bench: Bench) -> tuple[dict[str, JsonObject], dict[str, str]
             await editor.load(session_id, bench.cwd)
             shown[session_id] = json.dumps(editor.updates(session_id), ensure_ascii=False)
             assert await editor.prompt(session_id, "from the editor") == "end_turn"
+        new = await editor.new(bench.cwd)
+        assert await editor.prompt(new, "from the editor") == "end_turn"
+        shown[new] = NEW
     return {str(one["sessionId"]): one for one in sessions if isinstance(one, dict)}, shown
 
 
-@pytest.fixture(scope="module")
-def journey(tmp_path_factory: pytest.TempPathFactory) -> Journey:
+@pytest.fixture(scope="module", params=["zstd", "plain"])
+def journey(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Journey:
     dsh_command()
+    plain = request.param == "plain"
     bench = bench_in(tmp_path_factory.mktemp("dsh") / "bench")
     with loopback_model() as model:
-        killed_in_the_middle(bench, model)
+        killed_in_the_middle(bench, model, plain=plain)
     listed, shown = anyio.run(continued, bench)
-    with loopback_model() as model, dsh(bench.home, bench.cwd, model) as runtime:
-        after = {one: have_a_turn(runtime, model, one, "and dsh") for one in HOLDS}
+    with loopback_model() as model, dsh(bench.home, bench.cwd, model, plain=plain) as runtime:
+        after = {one: have_a_turn(runtime, model, one, "and dsh") for one in shown}
     return Journey(bench, listed, shown, after)
 
 
@@ -173,6 +188,23 @@ def test_a_prompt_that_was_left_in_the_inbox_runs_before_ours_and_once(journey: 
     ]
     said = [one["content"][0]["text"] for one in messages if one["source"] == {"kind": "user"}]
     assert said == ["the running one", "left in the inbox", "from the editor", "and dsh"]
+
+
+def test_a_new_session_among_the_ones_of_the_runtime_is_one_to_it(journey: Journey) -> None:
+    """In the root's encoding: one file of the other would make the runtime refuse them all."""
+    [new] = [session_id for session_id, shown in journey.shown.items() if shown == NEW]
+    after = journey.after[new]
+    assert after.outcome == "completed"
+    assert missing(("from the editor", "Heard by us.", "and dsh"), after.asked) == []
+
+
+def test_an_image_that_the_runtime_stored_is_shown(journey: Journey) -> None:
+    """As stored: the runtime encodes what it gets again, as JPEG."""
+    updates = json.loads(journey.shown["image"])
+    blocks = [one["content"] for one in updates if one["sessionUpdate"] == "user_message_chunk"]
+    assert (blocks[1]["type"], blocks[1]["mimeType"]) == ("image", "image/jpeg")
+    digest = hashlib.sha256(base64.b64decode(blocks[1]["data"])).hexdigest()
+    assert f"sha256:{digest}" in str([event.data for event in journey.events("image")])
 
 
 def test_the_calls_of_a_killed_turn_have_results_for_the_next_model(journey: Journey) -> None:
