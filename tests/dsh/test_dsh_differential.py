@@ -208,8 +208,17 @@ def judged(mutants: Sequence[Mutant], folder: Path, encoding: Encoding) -> list[
 
 
 def our_verdict(store: SessionStore, session_id: str) -> tuple[str, str]:
+    """Of reading and of opening, which must be the same; what was opened reads again."""
+    read = attempt(lambda: store.read(session_id))
+    opened = attempt(lambda: store.open(session_id).close())
+    assert read == opened
+    assert attempt(lambda: store.read(session_id)) == opened
+    return opened
+
+
+def attempt(call: Callable[[], object]) -> tuple[str, str]:
     try:
-        store.open(session_id).close()
+        call()
     except BridgeError as error:
         return type(error).__name__, error.details
     return "taken", ""
@@ -292,6 +301,17 @@ def test_both_cut_and_close_a_log_with_the_same_rows(pairs: list[Pair]) -> None:
             ours = [comparable(row) for row in pair.rows(pair.ours.data)]
             theirs = [comparable(row) for row in pair.rows(pair.theirs.data)]
             assert theirs[: len(ours)] == ours, str(pair)
+
+
+def test_what_the_runtime_left_of_a_log_is_sound_to_us(pairs: list[Pair], tmp_path: Path) -> None:
+    store = SessionStore(tmp_path, clock=Clock(), durable=False)
+    for pair in pairs:
+        if pair.ours.kind == pair.theirs.kind == "taken":
+            header = json.loads(decode(pair.theirs.data, pair.encoding).header_line)
+            folder = tmp_path / project_folder(header.get("cwd")) / pair.mutant.session_id
+            folder.mkdir(parents=True)
+            (folder / log_name(pair.encoding)).write_bytes(pair.theirs.data)
+            store.read(pair.mutant.session_id)
 
 
 def comparable(row: Row) -> Row:
