@@ -228,7 +228,7 @@ def their_kind(answer: str | None) -> str:
     """The class of ours that a refusal of the runtime means."""
     if answer is None:
         return "taken"
-    if "and cwd identify" in answer:
+    if "and cwd identify" in answer or "does not match header id" in answer:
         return "SessionMisplacedError"
     newer = (
         "unknown to this harness",
