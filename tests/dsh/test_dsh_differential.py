@@ -228,7 +228,8 @@ def their_kind(answer: str | None) -> str:
     """The class of ours that a refusal of the runtime means."""
     if answer is None:
         return "taken"
-    if "and cwd identify" in answer or "does not match header id" in answer:
+    named = 'match header id "' in answer and 'header id ""' not in answer  # "" is no name
+    if "and cwd identify" in answer or named:
         return "SessionMisplacedError"
     newer = (
         "unknown to this harness",

@@ -32,7 +32,7 @@ from acp_bridge.vocabulary import Event, JsonObject
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
 PICTURE = png(4, 2)  # the one size of which all pixels are there: the runtime decodes it
-TODOS = [{"content": "Read the parser", "status": "in_progress"}]
+PLAN = [{"content": "Read the parser", "status": "in_progress"}]
 
 HOLDS = {
     "talk": ("first words", "an answer", "second words", "another “Antwort”"),
@@ -54,7 +54,7 @@ def play(runtime: Dsh, model: Model) -> None:
     model.answer("bash", tool("b1", "bash", command="echo out-of-bash", description="d"))
     model.answer("bash", tool("b2", "no_such_tool", x=1))
     model.answer("bash", text("after the shell"))
-    model.answer("todo", tool("p1", "todo_write", todos=TODOS))
+    model.answer("todo", tool("p1", "todo_write", todos=PLAN))
     model.answer("todo", text("planned"))
     model.answer("../odd id", text("still fine"))
     model.answer("cut text", text("went well"))
