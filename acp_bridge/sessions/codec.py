@@ -234,10 +234,11 @@ def _frame_end(data: bytes, start: int, base: int) -> int | None:
     128 KiB, and damage to a frame's structure shows before anything is decompressed.
     """
     size = len(data)
-    magic = data[start : start + 4]
-    if not _MAGIC.startswith(magic):
+    if start + len(_MAGIC) > size:
+        return None  # too short to tell: torn, whatever it holds
+    if not data.startswith(_MAGIC, start):
         _damaged(f"byte {base + start} begins no compressed frame")
-    if start + 4 >= size:
+    if start + len(_MAGIC) == size:
         return None
     descriptor = data[start + 4]
     if descriptor & _RESERVED:

@@ -98,6 +98,13 @@ def test_a_row_may_span_frames() -> None:
     assert decode(data, "zstd").lines == [b"row"]
 
 
+@pytest.mark.parametrize("tail", [b"\x28", b"\x28\xb5\x2f", b"\0", b"{}\n"])
+def test_a_tail_too_short_for_a_frame_is_torn_whatever_it_holds(tail: bytes) -> None:
+    whole = frames(b"head\n", b"row\n")
+    decoded = decode(whole + tail, "zstd")
+    assert (decoded.lines, decoded.torn, decoded.good_length) == ([b"row"], True, len(whole))
+
+
 def test_a_row_that_lacks_its_end_in_the_last_whole_frame_is_damage() -> None:
     compress = zstandard.ZstdCompressor().compress
     with pytest.raises(SessionCorruptError, match="ends inside a row"):

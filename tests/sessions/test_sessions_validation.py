@@ -181,6 +181,18 @@ SOUND: dict[str, list[Draft]] = {
     "a delivery of an older generation": [
         Draft("session-log-deepseek/delivery-accepted", {"sessionId": "q", "throughSeq": 99})
     ],
+    "a delivery of another format": [
+        Draft(
+            "session-log-deepseek/delivery-accepted",
+            {"sessionId": "q", "sessionFormatVersion": 3, "throughSeq": 99},
+        )
+    ],
+    "an inbox splice that removes null": [
+        Draft(
+            "agent/inbox/spliced",
+            {"target": "next-turn", "start": 0, "removedCount": None, "inserted": []},
+        )
+    ],
     "a title by the user": [
         Draft("session/title", {"title": "t", "messageSeqs": [], "source": {"kind": "user"}})
     ],
@@ -371,6 +383,19 @@ CORRUPT: dict[str, tuple[list[Draft], str]] = {
         "messages of the user",
     ),
     "a delivery beyond itself": ([delivery("s", 0)], "beyond itself"),
+    "a delivery of no object": (
+        [Draft("session-log-deepseek/delivery-accepted", True)],
+        "data is not an object",
+    ),
+    "a delivery of an odd format": (
+        [
+            Draft(
+                "session-log-deepseek/delivery-accepted",
+                {"sessionId": "s", "sessionFormatVersion": True, "throughSeq": 0},
+            )
+        ],
+        "format version is no count",
+    ),
     "a delivery of another session": ([start(), delivery("q")], "names session 'q'"),
     "a child named twice": ([catalog("c"), catalog("c")], "names child 'c' twice"),
     "a child without a label": ([catalog("c", label=None)], "lacks a label"),

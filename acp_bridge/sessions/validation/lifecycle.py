@@ -5,7 +5,7 @@ an open compaction (an end-seed makes that compaction an orphan), and what only 
 forbids (an inherited marker moves the row into the inherited range).
 """
 
-from acp_bridge.sessions.header import count
+from acp_bridge.sessions.header import FORMAT_VERSION, count
 from acp_bridge.sessions.validation.blocks import check_content
 from acp_bridge.sessions.validation.state import (
     State,
@@ -86,7 +86,8 @@ def end_seed(state: State, event: Event, data: JsonObject) -> None:
 def inbox_spliced(state: State, event: Event, data: JsonObject) -> None:
     """Remove and insert queued messages; no id is queued twice."""
     queue = state.inbox.get(target) if nonempty(target := data.get("target")) else None
-    start, removed = count(data.get("start")), count(data.get("removedCount", 0))
+    gone_count = data.get("removedCount")
+    start, removed = count(data.get("start")), 0 if gone_count is None else count(gone_count)
     inserted = data.get("inserted")
     if queue is None or type(inserted) is not list:
         refuse(event.seq, "the inbox splice is malformed")
@@ -217,7 +218,10 @@ def assistant_attempt(state: State, event: Event, data: JsonObject) -> None:
 
 def delivery_accepted(state: State, event: Event, data: JsonObject) -> None:
     """The newer rule of ``sessions.md``: another session's name only in the inherited range."""
-    if not is_number(data.get("sessionFormatVersion", 0), 4):
+    version = count(data.get("sessionFormatVersion", 0))
+    if version is None:
+        refuse(event.seq, "the delivery row's format version is no count")
+    if version != FORMAT_VERSION:
         return
     through, name = count(data.get("throughSeq")), data.get("sessionId")
     if through is None or through >= event.seq or not nonempty(name):
