@@ -171,8 +171,12 @@ class Catalog:
                 index.refresh()
             try:
                 changes = sweep(self._finder.root, known, now_ns)
-            except OSError as error:
-                raise self._finder.root_error(error) from error
+            except BaseException as error:
+                if index is not None:
+                    index.close()  # else `keep` does
+                if isinstance(error, OSError):
+                    raise self._finder.root_error(error) from error
+                raise
             if index is not None:
                 index.keep(changes)
             revision = None if index is None else known.revision
