@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from acp_bridge.cli.command import own_command
 from acp_bridge.errors import BridgeError, ConfigError, InvalidParamsError
+from acp_bridge.wire.framing import take_first_line
 from acp_bridge.wire.messages import Request, parse, result_frame
 from acp_bridge.wire.stdio import Stdio, claim
 
@@ -77,8 +78,8 @@ def greet(received: bytes, setup_command: Sequence[str]) -> Greeting:
 
     Pure.
     """
-    line, newline, rest = received.partition(b"\n")
-    message = parse(line) if newline else None
+    line, rest = take_first_line(received)
+    message = parse(line) if line else None
     if isinstance(message, Request) and message.method == "initialize":
         from acp_bridge import __version__
         from acp_bridge.acp.hello import answer_initialize, client_traits

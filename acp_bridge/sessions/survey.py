@@ -19,11 +19,11 @@ from acp_bridge.errors import (
     SessionUnsupportedError,
     StoreFailedError,
 )
-from acp_bridge.sessions.codec import decode_header
-from acp_bridge.sessions.header import FORMAT_VERSION, Header, parse_header
+from acp_bridge.sessions.finding import header_of
+from acp_bridge.sessions.header import FORMAT_VERSION, Header
 from acp_bridge.sessions.logfile import disk_error, disk_reason
 from acp_bridge.sessions.paths import parse_log_name
-from acp_bridge.sessions.reading import StoredLog, encoding_of, load
+from acp_bridge.sessions.reading import StoredLog, load
 
 Status: TypeAlias = Literal[
     "sound", "repairable", "unsupported", "corrupt", "misplaced", "unreadable"
@@ -33,8 +33,6 @@ disk refused, so nothing is known."""
 
 Kind: TypeAlias = Literal["session", "fork", "subagent"]
 
-_HEAD_BYTES: Final = 65536
-"""Enough for any header: an id of 255 characters and two paths of 4096."""
 
 _ESCAPED: Final = re.compile(r"(?:~[0-9A-F]{4})+")
 
@@ -131,8 +129,7 @@ def read_header(path: Path) -> Header | None:
     if parse_log_name(path.name) is None:
         return None
     try:
-        with path.open("rb") as file:
-            return parse_header(decode_header(file.read(_HEAD_BYTES), encoding_of(path)))
+        return header_of(path)
     except (BridgeError, OSError):
         return None
 
