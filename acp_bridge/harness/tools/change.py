@@ -88,13 +88,9 @@ class WriteTool:
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """``meta``: operation (create or update), path, diffs."""
         async with _alone(_target(arguments, context)):
-            change = await self._planned(arguments, context)
-            if isinstance(change, ToolResult):
-                return change
-            try:
-                await context.files.write_bytes(change.path, change.data)
-            except (OSError, ValueError) as error:
-                return io_failure("write", change.path, error)
+            change = await _made(await self._planned(arguments, context), context)
+        if isinstance(change, ToolResult):
+            return change
         done = "Created file" if change.is_new else "Updated file"
         return ToolResult(
             text=f"<path>{shown_path(change.path)}</path>\n<type>file</type>\n"
@@ -159,13 +155,9 @@ class EditTool:
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """``meta``: path, diffs."""
         async with _alone(_target(arguments, context)):
-            change = await self._planned(arguments, context)
-            if isinstance(change, ToolResult):
-                return change
-            try:
-                await context.files.write_bytes(change.path, change.data)
-            except (OSError, ValueError) as error:
-                return io_failure("write", change.path, error)
+            change = await _made(await self._planned(arguments, context), context)
+        if isinstance(change, ToolResult):
+            return change
         return ToolResult(
             text=f"The file {shown_path(change.path)} has been updated successfully.",
             meta=change.meta(),
@@ -216,6 +208,17 @@ def _edited(path: Path, text: str, old: str, new: str, everywhere: bool) -> Chan
 
 def _target(arguments: JsonObject, context: ToolContext) -> Path:
     return absolute_path(required_text(arguments, "file_path"), context.cwd)
+
+
+async def _made(change: Change | ToolResult, context: ToolContext) -> Change | ToolResult:
+    """The change once the file holds it, or why it does not."""
+    if isinstance(change, ToolResult):
+        return change
+    try:
+        await context.files.write_bytes(change.path, change.data)
+    except (OSError, ValueError) as error:
+        return io_failure("write", change.path, error)
+    return change
 
 
 def _write_access(arguments: JsonObject, cwd: Path) -> Access:
