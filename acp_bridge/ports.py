@@ -121,13 +121,15 @@ class CommandEnd:
 class PermissionAsk:
     """One question: may this call run? The call itself is in the log (``approval/asked``).
 
-    ``always_label`` says what "always" would cover; None: "always" is not offered.
+    ``always_label`` says what "always" would cover; None: "always" is not offered. ``child_id`` is
+    the subagent that asks, at any depth; None: the session itself.
     """
 
     call_id: CallId
     tool_name: str
     reason: str
     always_label: str | None
+    child_id: SessionId | None = None
 
 
 DEFAULT_EFFORT: Final = "default"
@@ -217,11 +219,35 @@ class LiveSession(Protocol):
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names (``sha256:<hex>``), or None if lost."""
 
+    async def descendants(self) -> "Sequence[Descendant]":
+        """Its subagents at any depth, each after its parent, siblings oldest first.
+
+        One whose log cannot be read is left out.
+        """
+
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
 
+    def cancel_child(self, child_id: SessionId) -> None:
+        """End a running subagent's turn, and those of its own; one that does not run: no-op."""
+
     async def close(self) -> None:
         """Cancel, wait until quiet, release the log. Idempotent."""
+
+
+@attrs.frozen(slots=True)
+class Descendant:
+    """A subagent's session as a replay needs it: who it is, and its log so far.
+
+    ``parent_id`` is its direct parent, ``label`` its durable name, ``cwd`` its working folder.
+    """
+
+    session_id: SessionId
+    parent_id: SessionId
+    label: str
+    cwd: Path
+    is_running: bool
+    events: Sequence[Event]
 
 
 @attrs.frozen(slots=True)

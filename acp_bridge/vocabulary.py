@@ -112,10 +112,60 @@ class OptionsChanged:
     """Mode, model or effort are others now; never in the log, which has rows of their own."""
 
 
-RuntimeEvent: TypeAlias = (
-    Event | StreamDelta | ToolPreview | ToolOutput | ToolTerminal | OptionsChanged
-)
-"""What a live session tells its consumers, in order. Only `Event` is durable."""
+OwnEvent: TypeAlias = Event | StreamDelta | ToolPreview | ToolOutput | ToolTerminal | OptionsChanged
+"""What a session tells of itself, in order. Only `Event` is durable."""
+
+
+@attrs.frozen(slots=True)
+class ChildStarted:
+    """A subagent began to work: newly delegated, or woken by a message; never in the log.
+
+    ``parent_id`` is the direct parent, which is the root or a child told of before. ``call_id`` is
+    the parent's tool call that set it to work. ``task`` is what it was told to do, ``label`` its
+    durable name, ``cwd`` its working folder.
+    """
+
+    parent_id: SessionId
+    child_id: SessionId
+    label: str
+    task: str
+    call_id: CallId
+    cwd: Path
+
+
+@attrs.frozen(slots=True)
+class ChildSaid:
+    """A working subagent told something of itself; its own children come beside it, not inside."""
+
+    child_id: SessionId
+    event: OwnEvent
+
+
+@attrs.frozen(slots=True)
+class ChildMessaged:
+    """A running subagent was steered: its parent's tool call put this message into its inbox."""
+
+    parent_id: SessionId
+    child_id: SessionId
+    call_id: CallId
+    text: str
+
+
+@attrs.frozen(slots=True)
+class ChildFinished:
+    """A subagent settled: nothing of it runs or waits. ``answer`` is its last text, if it has one.
+
+    Comes once for each `ChildStarted`, after its children's, when its log holds all of it.
+    """
+
+    parent_id: SessionId
+    child_id: SessionId
+    end: "TurnEnd"
+    answer: str | None
+
+
+RuntimeEvent: TypeAlias = OwnEvent | ChildStarted | ChildSaid | ChildMessaged | ChildFinished
+"""What a root session tells its consumers, in order: itself and its subagents at any depth."""
 
 
 @attrs.frozen(slots=True)

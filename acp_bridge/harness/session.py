@@ -20,7 +20,7 @@ from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import FAULT, Turn
-from acp_bridge.ports import CommandInfo, Consumer, OptionName, SessionOptions
+from acp_bridge.ports import CommandInfo, Consumer, Descendant, OptionName, SessionOptions
 from acp_bridge.vocabulary import (
     Command,
     Event,
@@ -141,6 +141,13 @@ class HarnessSession:
             waiting.withdraw()
         if self._running is not None:
             self._running.withdraw()
+
+    async def descendants(self) -> Sequence[Descendant]:
+        """None yet: this harness does not delegate."""
+        return ()
+
+    def cancel_child(self, child_id: SessionId) -> None:
+        """Nothing: there are no subagents."""
 
     async def close(self) -> None:
         """Cancel, wait until quiet, release the log. Idempotent."""
