@@ -5,6 +5,7 @@ carry a delivery row of another session, as corrupt, and takes the rest.
 """
 
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -210,7 +211,7 @@ class Forks:
             ]
             grown = [one for one in self.made if one.variant == "whole" and one.is_taken]
             for one in grown:
-                runtime.until(lambda one=one: self._is_settled(one))
+                runtime.until(partial(self._is_settled, one))
                 for shape in SHAPES:
                     made = self.fork(one.source, one.session_id, "after a turn", shape)
                     after = have_a_turn(runtime, model, made.session_id, "once more")
