@@ -119,11 +119,12 @@ def _row_json(row: Row) -> JsonObject:
 
 def _print_table(screen: Screen, rows: Sequence[Row]) -> None:
     table: list[tuple[str, ...]] = [("ID", "UPDATED", "FOLDER", "TITLE", "KIND")]
+    home = str(Path.home())
     for row in rows:
         header = row.verdict.header
         assert header is not None
         updated = when(row.updated_ms or 0)
-        folder = _short(header.cwd)
+        folder = _short(header.cwd, home)
         values = (row.verdict.session_id, updated, folder, row.title or "-", kind_of(header))
         table.append(tuple(" ".join(plain(value).split()) for value in values))
     widths = [max(len(cells[n]) for cells in table) for n in range(5)]
@@ -142,10 +143,9 @@ def _fit(cell: str, width: int) -> str:
     return cell.ljust(width) if len(cell) <= width else cell[: width - 1] + "…"
 
 
-def _short(cwd: str | None) -> str:
+def _short(cwd: str | None, home: str) -> str:
     if cwd is None:
         return "-"
-    home = str(Path.home())
     return f"~{cwd[len(home) :]}" if cwd == home or cwd.startswith(home + "/") else cwd
 
 
