@@ -13,7 +13,7 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -150,16 +150,16 @@ class Index(Known):
             db = self._connect()
             if db is None:
                 return None
-            row = db.execute(query, names).fetchone()
+            rows = db.execute(query, names).fetchall()
         except _FAULTS as error:
             self._give_up(error)
             return None
         finally:
             if not was_open:
                 self.close()
-        values = [] if row is None else _values([row], zlib.crc32(b"/".join(names), _DETAILS))
-        if values:
-            return details_from_json(values[0])
+        start = zlib.crc32(b"/".join(names), _DETAILS)
+        for value in _values(rows, start):
+            return details_from_json(value)
         if self.entries.pop(key, None) is not None:  # so that the next sweep makes them again
             self.looks.pop(key[0], None)
             self.revision += 1
@@ -172,11 +172,11 @@ class Index(Known):
         names = (os.fsencode(key[0]), os.fsencode(key[1]))
         query = "SELECT record, checksum FROM entries WHERE project = ? AND folder = ?"
         try:
-            values = _values(self._db.execute(query, names).fetchall(), _ENTRY)
+            rows = self._db.execute(query, names).fetchall()
+            found = next(map(_new_entry, _values(rows, _ENTRY)), None)
         except _FAULTS as error:
             self._give_up(error)
             return None
-        found = _new_entry(values[0]) if values else None
         return found if found is not None and found[:2] == key else None
 
     def close(self) -> None:
@@ -296,17 +296,17 @@ def _sealed(value: JsonValue, start: int) -> _Row:
     return text, zlib.crc32(text, start)
 
 
-def _values(rows: Sequence[tuple[object, object]], start: int) -> list[Any]:
-    """The values of all records that prove themselves; decoded in one go, for there are many."""
+def _values(rows: Iterable[tuple[object, object]], start: int) -> Iterator[Any]:
+    """The values of all records that prove themselves, made one by one as they are taken.
+
+    Ten thousand at once would be as many lists, in memory that nothing has touched before.
+    """
     crc32 = zlib.crc32
-    texts = [
-        text
+    return (
+        loads(text)
         for text, checksum in rows
         if isinstance(text, bytes) and crc32(text, start) == checksum
-    ]
-    values = loads(b"[" + b",".join(texts) + b"]")
-    assert isinstance(values, list)
-    return values
+    )
 
 
 def _row(entry: Entry) -> tuple[bytes, bytes, bytes, int]:
