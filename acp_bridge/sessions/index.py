@@ -13,7 +13,7 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -22,9 +22,10 @@ from typing import Any, Final, TypeAlias, cast
 from acp_bridge.sessions.digestjson import details_from_json, json_from_details
 from acp_bridge.sessions.jsontext import dumps, loads
 from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Project
+from acp_bridge.sessions.shelf import Shelf, shelf_of
 from acp_bridge.vocabulary import JsonValue
 
-_SCHEMA: Final = 2
+_SCHEMA: Final = 3
 """Kept in the file and raised whenever a record's members or their meaning change."""
 
 _BY_FOLDER: Final = (
@@ -34,6 +35,7 @@ _BY_FOLDER: Final = (
 _TABLES: Final = (
     "CREATE TABLE birth (token BLOB)",
     "CREATE TABLE projects (project BLOB PRIMARY KEY, record BLOB, checksum INTEGER) WITHOUT ROWID",
+    "CREATE TABLE shelves (project BLOB PRIMARY KEY, record BLOB, checksum INTEGER) WITHOUT ROWID",
     _BY_FOLDER.format("entries"),
     _BY_FOLDER.format("details"),
 )
@@ -64,6 +66,7 @@ _new_entry: Final = cast("Callable[[Iterable[Any]], Entry]", partial(tuple.__new
 _ENTRY: Final = zlib.crc32(b"entry")
 _PROJECT: Final = zlib.crc32(b"project")
 _DETAILS: Final = zlib.crc32(b"details")
+_SHELF: Final = zlib.crc32(b"shelf")
 """Where checksums start: a record that strayed into another table does not prove itself."""
 
 
@@ -138,8 +141,57 @@ class Index(Known):
                     db.execute(
                         "REPLACE INTO projects VALUES (?, ?, ?)", _project_row(name, project)
                     )
+            for name in {*unsaved.projects, *(project for project, _ in unsaved.entries)}:
+                self._save_shelf(db, name)
         self._is_doubtful = False
         self._unsaved = Changes()
+
+    def _save_shelf(self, db: sqlite3.Connection, name: str) -> None:
+        project = self.projects.get(name)
+        shelf = None
+        if project is not None:
+            entries = [self.entries.get((name, folder)) for folder in project.folders]
+            shelf = shelf_of(name, project, entries)
+        db.execute("DELETE FROM shelves WHERE project = ?", (os.fsencode(name),))
+        if shelf is not None:
+            value = cast("JsonValue", list(shelf))
+            row = (os.fsencode(name), *_sealed(value, _SHELF))
+            db.execute("INSERT INTO shelves VALUES (?, ?, ?)", row)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether everything was taken over already."""
+        return self._birth is not None
+
+    def shelves(self) -> list[Shelf]:
+        """The shelves that there are; not that of every project folder has to be among them."""
+        try:
+            db = self._connect()
+            if db is None:
+                return []
+            rows = db.execute("SELECT record, checksum FROM shelves").fetchall()
+            return [*map(Shelf._make, _values(rows, _SHELF))]
+        except _FAULTS as error:
+            self._give_up(error)
+            return []
+        finally:
+            self.close()
+
+    def entries_of(self, keys: Sequence[Key]) -> list[Entry]:
+        """Some of the entries in the file, in this order; without those that are not there."""
+        query = "SELECT record, checksum FROM entries WHERE project = ? AND folder = ?"
+        try:
+            db = self._connect()
+            if db is None:
+                return []
+            found = [db.execute(query, tuple(map(os.fsencode, key))).fetchone() for key in keys]
+            rows = [row for row in found if row is not None]
+            return [*map(_new_entry, _values(rows, _ENTRY))]
+        except _FAULTS as error:
+            self._give_up(error)
+            return []
+        finally:
+            self.close()
 
     def details(self, key: Key) -> Details | None:
         """What is known of this log beyond its entry."""

@@ -15,6 +15,7 @@ from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.finding import Finder
 from acp_bridge.sessions.known import Details, Entry, Known
 from acp_bridge.sessions.reading import paused_gc
+from acp_bridge.sessions.shelf import all_as_they_were, first_of
 from acp_bridge.sessions.sweep import current_details, have_changed, sweep
 from acp_bridge.sessions.verdict import BAD, GOOD, Status
 from acp_bridge.vocabulary import BadSession, SessionSummary
@@ -124,6 +125,9 @@ class Catalog:
         """
         assert limit > 0
         with paused_gc():
+            glanced = None if cwd is not None else self._glanced(after, limit)
+            if glanced is not None:
+                return glanced
             ranked, bad = self._pages_from(closely=False)
             page, last = self._cut(ranked, cwd, after, limit)
             if have_changed(self._finder.root, page):
@@ -155,6 +159,24 @@ class Catalog:
                 else index.details((path.parent.parent.name, path.parent.name))
             )
         return None if details is None else current_details(path, details, self._wall_ns())
+
+    def _glanced(self, after: Order | None, limit: int) -> Page | None:
+        """A page without taking over all that the index knows; None: it is not that simple."""
+        with self._lock:
+            index = self._open_index()
+            if index is None or index.is_loaded:
+                return None
+            shelves = index.shelves()
+            if not shelves or not all_as_they_were(self._finder.root, shelves):
+                return None
+            found = first_of(shelves, after, limit + 1)
+            shown = found[:limit]
+            entries = index.entries_of([key for _, key in shown])
+        known = [(_order(entry), (entry.project, entry.folder)) for entry in entries]
+        if known != shown or have_changed(self._finder.root, entries):
+            return None
+        sessions = [entry.summary() for entry in entries]
+        return Page(sessions, [], shown[-1][0] if len(found) > limit else None)
 
     def _cut(
         self, ranked: _Entries, cwd: Path | None, after: Order | None, limit: int

@@ -117,6 +117,31 @@ def test_a_page_looks_once_at_each_log_and_at_the_folders_of_what_it_shows(
     assert sorted(looked) == wanted
 
 
+def test_a_new_process_shows_pages_without_taking_over_all_that_the_index_knows(
+    world: World,
+) -> None:
+    for number, session_id in enumerate(("a", "b", "c", "child")):
+        made = header(session_id, **({"origin": "subagent"} if session_id == "child" else {}))
+        world.add(session_id, text_turn(1), head=attrs.evolve(made, created_at_ms=number))
+    world.tick()
+    world.store().list()
+    after = None
+    for shown in (["a", "b"], ["c"]):
+        one = world.store()
+        page = one.summaries(after=after, limit=2)
+        assert not one._catalog._open_index().is_loaded  # type: ignore[union-attr]
+        assert page == world.store(indexed=False).summaries(after=after, limit=2)
+        assert [each.session_id for each in page.sessions] == shown
+        after = page.after
+    assert after is None
+    world.add("bad", [NEWER])
+    world.tick()
+    world.store().list()
+    one = world.store()
+    assert len(one.summaries().bad) == 1
+    assert one._catalog._open_index().is_loaded  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("name", ["session.v5.jsonl.zstd", "session.v4.jsonl"])
 def test_a_session_that_got_a_second_log_is_on_no_page_and_told_as_bad(
     world: World, name: str
