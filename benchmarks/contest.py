@@ -54,7 +54,7 @@ class Agent:
     Lines are bytes without their newline.
     """
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._argv = argv
         # Own pipes without buffers: a reader thread or a buffer would be part of the figure.
         self._process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Agent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env=_env(),
+            env={**_env(), **(env or {})},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

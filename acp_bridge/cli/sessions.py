@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from acp_bridge.cli.screen import Screen, plain
+from acp_bridge.cli.stored import Row, Stored
 from acp_bridge.cli.transcript import iso, replayed, turn_note, when
 from acp_bridge.config import resolve
 from acp_bridge.errors import BridgeError, ConfigError, InvalidParamsError, SessionNotFoundError
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.reading import StoredLog
-from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.surface import title
 from acp_bridge.sessions.survey import (
     FoundLog,
@@ -32,6 +30,7 @@ from acp_bridge.sessions.survey import (
     kind_of,
     read_header,
 )
+from acp_bridge.sessions.verdict import BAD, Status
 from acp_bridge.vocabulary import JsonObject
 
 EXIT_FAILED = 1
@@ -41,8 +40,6 @@ EXIT_INTERRUPTED = 130
 _BAR_WIDTH = 30
 _BAR_AFTER_S = 0.5
 """What is over sooner needs no bar."""
-
-_BAD = frozenset({"corrupt", "misplaced", "unsupported", "unreadable"})
 
 
 def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
@@ -58,7 +55,7 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
         return EXIT_INTERRUPTED
 
 
-def _act(store: "Stored", options: Mapping[str, Any]) -> int:
+def _act(store: Stored, options: Mapping[str, Any]) -> int:
     match options["action"]:
         case "list":
             return _list(store, as_json=options["json"])
@@ -81,63 +78,12 @@ def _failed(error: BridgeError, code: int) -> int:
     return code
 
 
-@attrs.frozen
-class Stored:
-    """The store of a home folder."""
-
-    home: Path
-
-    @property
-    def root(self) -> Path:
-        """Where the logs are."""
-        return self.home / "sessions"
-
-    def open(self) -> SessionStore:
-        """The store itself."""
-        return SessionStore(self.root, clock=lambda: time.time_ns() // 1_000_000)
-
-    def headers(self) -> list[Header]:
-        """Every header that can be read; decodes nothing else."""
-        found = [read_header(one.path) for one in find_logs(self.root)]
-        return [header for header in found if header is not None]
-
-
-@attrs.frozen
-class Row:
-    """A log as the list shows it, without its events."""
-
-    verdict: Verdict
-    title: str | None
-    updated_ms: int | None
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> "Row":
-        """Of an examined log, which may be let go then."""
-        log = verdict.log
-        short = attrs.evolve(verdict, log=None)
-        if log is None:
-            return cls(short, None, None)
-        return cls(short, title(log.events), _updated(log))
-
-
-def _updated(log: StoredLog) -> int:
-    return log.events[-1].time_ms if log.events else log.header.created_at_ms
-
-
 # --- list ---------------------------------------------------------------------------------------
-
-
-def rows_of(store: Stored) -> tuple[list[Row], list[Row]]:
-    """The good sessions, newest first, and the bad ones."""
-    rows = [Row.of(examine(found)) for found in find_logs(store.root)]
-    good = [row for row in rows if row.verdict.status not in _BAD]
-    good.sort(key=lambda row: (-(row.updated_ms or 0), row.verdict.session_id))
-    return good, [row for row in rows if row.verdict.status in _BAD]
 
 
 def _list(store: Stored, *, as_json: bool) -> int:
     screen = Screen(sys.stdout)
-    good, bad = rows_of(store)
+    good, bad = store.rows()
     if as_json:
         for row in [*good, *bad]:
             screen.line(json.dumps(_row_json(row)))
@@ -173,11 +119,12 @@ def _row_json(row: Row) -> JsonObject:
 
 def _print_table(screen: Screen, rows: Sequence[Row]) -> None:
     table: list[tuple[str, ...]] = [("ID", "UPDATED", "FOLDER", "TITLE", "KIND")]
+    home = str(Path.home())
     for row in rows:
         header = row.verdict.header
         assert header is not None
         updated = when(row.updated_ms or 0)
-        folder = _short(header.cwd)
+        folder = _short(header.cwd, home)
         values = (row.verdict.session_id, updated, folder, row.title or "-", kind_of(header))
         table.append(tuple(" ".join(plain(value).split()) for value in values))
     widths = [max(len(cells[n]) for cells in table) for n in range(5)]
@@ -196,10 +143,9 @@ def _fit(cell: str, width: int) -> str:
     return cell.ljust(width) if len(cell) <= width else cell[: width - 1] + "…"
 
 
-def _short(cwd: str | None) -> str:
+def _short(cwd: str | None, home: str) -> str:
     if cwd is None:
         return "-"
-    home = str(Path.home())
     return f"~{cwd[len(home) :]}" if cwd == home or cwd.startswith(home + "/") else cwd
 
 
@@ -238,7 +184,8 @@ def _introduce(screen: Screen, log: StoredLog) -> None:
     if header.parent_session is not None:
         screen.line(f"  of session {header.parent_session}", "2")
     screen.line(f"  in {header.cwd or 'no folder'}", "2")
-    screen.line(f"  from {when(header.created_at_ms)} to {when(_updated(log))}", "2")
+    updated = log.events[-1].time_ms if log.events else header.created_at_ms
+    screen.line(f"  from {when(header.created_at_ms)} to {when(updated)}", "2")
 
 
 # --- verify -------------------------------------------------------------------------------------
@@ -274,7 +221,7 @@ class Bar:
 def _verify(store: Stored, ids: Sequence[str], *, as_json: bool) -> int:
     found = _wanted(find_logs(store.root), ids)
     screen, bar = Screen(sys.stdout), Bar(len(found))
-    counts: dict[str, int] = {}
+    counts: dict[Status, int] = {}
     for number, one in enumerate(found):
         bar.show(number)
         verdict = examine(one)
@@ -287,7 +234,7 @@ def _verify(store: Stored, ids: Sequence[str], *, as_json: bool) -> int:
     if not as_json:
         told = ", ".join(f"{count} {status}" for status, count in counts.items())
         screen.line(f"{_count(len(found), 'log')}{': ' + told if told else ''}", "1")
-    return EXIT_FAILED if _BAD & counts.keys() else 0
+    return EXIT_FAILED if BAD & counts.keys() else 0
 
 
 def _wanted(found: list[FoundLog], ids: Sequence[str]) -> list[FoundLog]:
@@ -334,7 +281,7 @@ def _export(store: Stored, options: Mapping[str, Any]) -> int:
 
     wanted = None if options["all"] else options["id"]
     file = Path(options["html"])
-    done = sessions_export.export(store.root, store.home, wanted, file)
+    done = sessions_export.export(store, wanted, file)
     screen = Screen(sys.stdout)
     if options["json"]:
         for entry in done.entries:

@@ -14,22 +14,22 @@ import attrs
 
 from acp_bridge.cli.markup import Html, join, tag
 from acp_bridge.cli.page import anchor, article
+from acp_bridge.cli.stored import Row, Stored
 from acp_bridge.cli.transcript import transcript, when
 from acp_bridge.errors import BridgeError, SessionNotFoundError, StoreFailedError
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.logfile import disk_reason
 from acp_bridge.sessions.reading import StoredLog
-from acp_bridge.sessions.surface import title
-from acp_bridge.sessions.survey import FoundLog, Verdict, examine, find_logs, kind_of
+from acp_bridge.sessions.survey import Verdict, kind_of
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 @attrs.frozen
 class Entry:
-    """A session on the page, without its events: those are read again when it is written."""
+    """A session on the page, without its events: those are read when it is written."""
 
-    found: FoundLog
+    row: Row
     header: Header
     title: str
     updated_ms: int
@@ -52,14 +52,14 @@ class Exported:
     unread: int
 
 
-def export(root: Path, home: Path, session_id: str | None, file: Path) -> Exported:
+def export(store: Stored, session_id: str | None, file: Path) -> Exported:
     """Write the page for a session with its subagents, or for all.
 
     Raises:
         SessionNotFoundError and the other errors of a bad log: for the session that is named.
         StoreFailedError: the file cannot be written; what was there before is whole.
     """
-    entries, bad = _survey(root)
+    entries, bad = _survey(store)
     if session_id is not None:
         bad = _only(session_id, entries, bad)
     tree = _tree(entries)
@@ -68,7 +68,7 @@ def export(root: Path, home: Path, session_id: str | None, file: Path) -> Export
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as out:
-            written = _write(out, tree, bad, home)
+            written = _write(out, tree, bad, store.home)
         part.replace(file)
     except OSError as error:
         raise StoreFailedError(
@@ -80,21 +80,16 @@ def export(root: Path, home: Path, session_id: str | None, file: Path) -> Export
     return Exported(written, len(bad) + len(list(_walk(tree))) - len(written))
 
 
-def _survey(root: Path) -> tuple[list[Entry], list[Verdict]]:
+def _survey(store: Stored) -> tuple[list[Entry], list[Verdict]]:
     """All sessions, newest first, and the logs that cannot be shown."""
+    good, bad = store.rows()
     entries: list[Entry] = []
-    bad: list[Verdict] = []
-    for found in find_logs(root):
-        verdict = examine(found)
-        log = verdict.log
-        if log is None:
-            bad.append(verdict)
-            continue
-        updated = log.events[-1].time_ms if log.events else log.header.created_at_ms
-        name = title(log.events) or "A session without a title"
-        entries.append(Entry(found, log.header, name, updated, ""))
-    entries.sort(key=lambda entry: (-entry.updated_ms, entry.header.session_id))
-    return [attrs.evolve(one, place=anchor(n)) for n, one in enumerate(entries, 1)], bad
+    for number, row in enumerate(good, 1):
+        header = row.verdict.header
+        assert header is not None, "what can be opened has a header"
+        name = row.title or "A session without a title"
+        entries.append(Entry(row, header, name, row.updated_ms or 0, anchor(number)))
+    return entries, [row.verdict for row in bad]
 
 
 def _only(session_id: str, entries: Sequence[Entry], bad: Sequence[Verdict]) -> list[Verdict]:
@@ -163,7 +158,7 @@ def _write(out: BinaryIO, tree: Sequence[Node], bad: Sequence[Verdict], home: Pa
     put(_navigation(tree, len(nodes), len(bad)) + "\n<main>\n")
     written: list[Entry] = []
     for node in nodes:
-        log = examine(node.entry.found).log
+        log = node.entry.row.read()
         if log is not None:
             written.append(node.entry)
         put(_gone(node.entry) if log is None else _article(node, log, home))

@@ -28,6 +28,7 @@ from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.listing import Order
+from acp_bridge.sessions.paths import INDEX_NAME
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import Mode, SessionId
@@ -64,9 +65,7 @@ class EmbeddedRuntime:
         outside: Outside,
         runs_here: bool = True,
     ) -> None:
-        self._store = SessionStore(
-            home / "sessions", clock=outside.clock, index=home / "index.sqlite3"
-        )
+        self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
         self._catalog = catalog
         self._mode = mode
         self._tools = ToolBox(tools)

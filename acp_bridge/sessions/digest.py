@@ -72,7 +72,8 @@ class Digest:
     ``header_end`` is where the rows begin in the file. ``turn_ends`` are the completed turns;
     ``default`` is where a fork is cut if nobody says where (None: nothing to copy).
     ``descriptors`` and ``children`` (the ``subagent/catalog`` rows) are those of the own range.
-    ``delivery_seq`` is the first delivery row. ``spans`` says that some row spans frames.
+    ``delivery_seq`` is the first delivery row. ``spans`` says that some row spans frames, ``torn``
+    that an incomplete tail was left out, ``is_open`` that the last turn has no end.
     """
 
     header: Header
@@ -87,6 +88,8 @@ class Digest:
     children: tuple[Located, ...] = ()
     delivery_seq: int | None = None
     bookmark: Bookmark | None = None
+    torn: bool = False
+    is_open: bool = False
 
 
 def digest_of(header: Header, events: Iterable[Event], places: Places) -> Digest:
@@ -151,6 +154,8 @@ class _Fold:
             children=tuple(self.children),
             delivery_seq=self.delivery_seq,
             bookmark=self.mark,
+            torn=self.places.torn,
+            is_open=self.is_open,
         )
 
     def _settle(self, event: Event) -> None:

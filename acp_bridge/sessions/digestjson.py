@@ -27,6 +27,8 @@ class _Flat(TypedDict):
     children: list[tuple[int, int, int, JsonObject]]
     deliverySeq: int | None
     bookmark: list[JsonValue] | None
+    torn: bool
+    isOpen: bool
 
 
 def json_from_details(details: Details) -> JsonValue:
@@ -48,6 +50,8 @@ def json_from_details(details: Details) -> JsonValue:
         "children": [(one.seq, one.offset, one.before, one.data) for one in digest.children],
         "deliverySeq": digest.delivery_seq,
         "bookmark": None if mark is None else _flat_bookmark(mark),
+        "torn": digest.torn,
+        "isOpen": digest.is_open,
     }
     return cast("JsonObject", flat)
 
@@ -69,6 +73,8 @@ def details_from_json(value: JsonValue) -> Details:
         children=tuple(Located(*row) for row in flat["children"]),
         delivery_seq=flat["deliverySeq"],
         bookmark=None if mark is None else _bookmark(mark),
+        torn=flat["torn"],
+        is_open=flat["isOpen"],
     )
     return Details(
         settled=flat["settled"],

@@ -4,34 +4,38 @@ Derived, never an authority: deleting, damaging or losing this file changes no r
 So nothing here raises. Whatever SQLite refuses, the index does without, until the next sweep.
 
 Trust: SQLite does not notice a changed byte in a page. Each record therefore says itself what it is
-about and carries a checksum, and no result depends on what SQLite sorts, counts or leaves out: all
-records are read, those that do not prove themselves count as unknown, and the sweep reads their
-logs again.
+about and stands beside its checksum, and no result depends on what SQLite sorts, counts or leaves
+out: all records are read, those that do not prove themselves count as unknown, and the sweep reads
+their logs again.
 """
 
 import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 from acp_bridge.sessions.digestjson import details_from_json, json_from_details
 from acp_bridge.sessions.jsontext import dumps, loads
 from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Project
+from acp_bridge.sessions.shelf import Shelf, shelf_of
 from acp_bridge.vocabulary import JsonValue
 
-_SCHEMA: Final = 1
+_SCHEMA: Final = 3
 """Kept in the file and raised whenever a record's members or their meaning change."""
 
 _BY_FOLDER: Final = (
-    "CREATE TABLE {} (project BLOB, folder BLOB, record BLOB, PRIMARY KEY (project, folder))"
-    " WITHOUT ROWID"
+    "CREATE TABLE {} (project BLOB, folder BLOB, record BLOB, checksum INTEGER,"
+    " PRIMARY KEY (project, folder)) WITHOUT ROWID"
 )
 _TABLES: Final = (
     "CREATE TABLE birth (token BLOB)",
-    "CREATE TABLE projects (project BLOB PRIMARY KEY, record BLOB) WITHOUT ROWID",
+    "CREATE TABLE projects (project BLOB PRIMARY KEY, record BLOB, checksum INTEGER) WITHOUT ROWID",
+    "CREATE TABLE shelves (project BLOB PRIMARY KEY, record BLOB, checksum INTEGER) WITHOUT ROWID",
     _BY_FOLDER.format("entries"),
     _BY_FOLDER.format("details"),
 )
@@ -51,11 +55,18 @@ _PASSING: Final = frozenset(
 )
 """Answers that say nothing against the file."""
 
-_CHECK_BYTES: Final = 4
+_key: Final[Callable[[Entry], Key]] = itemgetter(0, 1)
+
+_Row: TypeAlias = tuple[bytes, int]
+"""A record's JSON and its checksum."""
+
+_new_entry: Final = cast("Callable[[Iterable[Any]], Entry]", partial(tuple.__new__, Entry))
+"""Quicker than `Entry._make`, which counts the members again."""
 
 _ENTRY: Final = zlib.crc32(b"entry")
 _PROJECT: Final = zlib.crc32(b"project")
 _DETAILS: Final = zlib.crc32(b"details")
+_SHELF: Final = zlib.crc32(b"shelf")
 """Where checksums start: a record that strayed into another table does not prove itself."""
 
 
@@ -106,7 +117,7 @@ class Index(Known):
                 db.execute("DELETE FROM projects")
                 unsaved.projects.update(self.projects)
                 db.executemany(
-                    "REPLACE INTO entries VALUES (?, ?, ?)", map(_row, self.entries.values())
+                    "REPLACE INTO entries VALUES (?, ?, ?, ?)", map(_row, self.entries.values())
                 )
             gone = [
                 (os.fsencode(project), os.fsencode(folder))
@@ -117,38 +128,89 @@ class Index(Known):
             db.executemany("DELETE FROM details WHERE project = ? AND folder = ?", gone)
             changed = [change for change in unsaved.entries.values() if change is not None]
             db.executemany(
-                "REPLACE INTO entries VALUES (?, ?, ?)", [_row(entry) for entry, _ in changed]
+                "REPLACE INTO entries VALUES (?, ?, ?, ?)", [_row(entry) for entry, _ in changed]
             )
             db.executemany(
-                "REPLACE INTO details VALUES (?, ?, ?)",
+                "REPLACE INTO details VALUES (?, ?, ?, ?)",
                 [_details_row(entry, more) for entry, more in changed if more is not None],
             )
             for name, project in unsaved.projects.items():
                 if project is None:
                     db.execute("DELETE FROM projects WHERE project = ?", (os.fsencode(name),))
                 else:
-                    db.execute("REPLACE INTO projects VALUES (?, ?)", _project_row(name, project))
+                    db.execute(
+                        "REPLACE INTO projects VALUES (?, ?, ?)", _project_row(name, project)
+                    )
+            for name in {*unsaved.projects, *(project for project, _ in unsaved.entries)}:
+                self._save_shelf(db, name)
         self._is_doubtful = False
         self._unsaved = Changes()
+
+    def _save_shelf(self, db: sqlite3.Connection, name: str) -> None:
+        project = self.projects.get(name)
+        shelf = None
+        if project is not None:
+            entries = [self.entries.get((name, folder)) for folder in project.folders]
+            shelf = shelf_of(name, project, entries)
+        db.execute("DELETE FROM shelves WHERE project = ?", (os.fsencode(name),))
+        if shelf is not None:
+            value = cast("JsonValue", list(shelf))
+            row = (os.fsencode(name), *_sealed(value, _SHELF))
+            db.execute("INSERT INTO shelves VALUES (?, ?, ?)", row)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether everything was taken over already."""
+        return self._birth is not None
+
+    def shelves(self) -> list[Shelf]:
+        """The shelves that there are; not that of every project folder has to be among them."""
+        try:
+            db = self._connect()
+            if db is None:
+                return []
+            rows = db.execute("SELECT record, checksum FROM shelves").fetchall()
+            return [*map(Shelf._make, _values(rows, _SHELF))]
+        except _FAULTS as error:
+            self._give_up(error)
+            return []
+        finally:
+            self.close()
+
+    def entries_of(self, keys: Sequence[Key]) -> list[Entry]:
+        """Some of the entries in the file, in this order; without those that are not there."""
+        query = "SELECT record, checksum FROM entries WHERE project = ? AND folder = ?"
+        try:
+            db = self._connect()
+            if db is None:
+                return []
+            found = [db.execute(query, tuple(map(os.fsencode, key))).fetchone() for key in keys]
+            rows = [row for row in found if row is not None]
+            return [*map(_new_entry, _values(rows, _ENTRY))]
+        except _FAULTS as error:
+            self._give_up(error)
+            return []
+        finally:
+            self.close()
 
     def details(self, key: Key) -> Details | None:
         """What is known of this log beyond its entry."""
         names = (os.fsencode(key[0]), os.fsencode(key[1]))
-        query = "SELECT record FROM details WHERE project = ? AND folder = ?"
+        query = "SELECT record, checksum FROM details WHERE project = ? AND folder = ?"
         was_open = self._db is not None
         try:
             db = self._connect()
             if db is None:
                 return None
-            row = db.execute(query, names).fetchone()
+            rows = db.execute(query, names).fetchall()
         except _FAULTS as error:
             self._give_up(error)
             return None
         finally:
             if not was_open:
                 self.close()
-        value = None if row is None else _opened(row[0], zlib.crc32(b"/".join(names), _DETAILS))
-        if value is not None:
+        start = zlib.crc32(b"/".join(names), _DETAILS)
+        for value in _values(rows, start):
             return details_from_json(value)
         if self.entries.pop(key, None) is not None:  # so that the next sweep makes them again
             self.looks.pop(key[0], None)
@@ -160,13 +222,13 @@ class Index(Known):
         if self._db is None or self._is_whole:
             return None
         names = (os.fsencode(key[0]), os.fsencode(key[1]))
-        query = "SELECT record FROM entries WHERE project = ? AND folder = ?"
+        query = "SELECT record, checksum FROM entries WHERE project = ? AND folder = ?"
         try:
-            values = _values(self._db.execute(query, names).fetchall(), _ENTRY)
+            rows = self._db.execute(query, names).fetchall()
+            found = next(map(_new_entry, _values(rows, _ENTRY)), None)
         except _FAULTS as error:
             self._give_up(error)
             return None
-        found = Entry._make(values[0]) if values else None
         return found if found is not None and found[:2] == key else None
 
     def close(self) -> None:
@@ -236,16 +298,20 @@ class Index(Known):
             # A file made anew does not hold what we know.
             self._is_doubtful = self._is_doubtful or birth != known
             return
-        projects = db.execute("SELECT record FROM projects").fetchall()
-        entries = db.execute("SELECT record FROM entries").fetchall()
+        projects = db.execute("SELECT record, checksum FROM projects").fetchall()
+        rows = db.execute("SELECT record, checksum FROM entries").fetchall()
         self.projects = {
             str(name): Project(bool(settled), inode, mtime_ns, tuple(folders))
             for name, settled, inode, mtime_ns, folders in _values(projects, _PROJECT)
         }
-        self.entries = {entry[:2]: entry for entry in map(Entry._make, _values(entries, _ENTRY))}
-        self.looks.clear()
+        entries = [*map(_new_entry, _values(rows, _ENTRY))]
+        self.entries = dict(zip(map(_key, entries), entries, strict=True))
+        self.looks = {}
+        for entry in entries:
+            if entry.settled:
+                self.looks.setdefault(entry.project, []).append(entry)
         self.revision += 1
-        self._is_doubtful = (len(self.projects), len(self.entries)) != (len(projects), len(entries))
+        self._is_doubtful = (len(self.projects), len(self.entries)) != (len(projects), len(rows))
 
     def _give_up(self, error: Exception) -> bool:
         """Do without for now. True: the file was damaged or of another version, and was removed."""
@@ -277,40 +343,33 @@ def _version_of(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _sealed(value: JsonValue, start: int) -> bytes:
+def _sealed(value: JsonValue, start: int) -> _Row:
     text = dumps(value)
-    return zlib.crc32(text, start).to_bytes(_CHECK_BYTES, "big") + text
+    return text, zlib.crc32(text, start)
 
 
-def _opened(record: object, start: int) -> JsonValue:
-    """The value of a record; None if it does not prove itself."""
-    values = _values([(record,)], start)
-    return values[0] if values else None
+def _values(rows: Iterable[tuple[object, object]], start: int) -> Iterator[Any]:
+    """The values of all records that prove themselves, made one by one as they are taken.
+
+    Ten thousand at once would be as many lists, in memory that nothing has touched before.
+    """
+    crc32 = zlib.crc32
+    return (
+        loads(text)
+        for text, checksum in rows
+        if isinstance(text, bytes) and crc32(text, start) == checksum
+    )
 
 
-def _values(rows: Sequence[tuple[object]], start: int) -> list[Any]:
-    """The values of all records that prove themselves; decoded in one go, for there are many."""
-    crc32, from_bytes = zlib.crc32, int.from_bytes
-    texts = [
-        record[_CHECK_BYTES:]
-        for (record,) in rows
-        if isinstance(record, bytes)
-        and crc32(record[_CHECK_BYTES:], start) == from_bytes(record[:_CHECK_BYTES], "big")
-    ]
-    values = loads(b"[" + b",".join(texts) + b"]")
-    assert isinstance(values, list)
-    return values
+def _row(entry: Entry) -> tuple[bytes, bytes, bytes, int]:
+    return os.fsencode(entry.project), os.fsencode(entry.folder), *_sealed(list(entry), _ENTRY)
 
 
-def _row(entry: Entry) -> tuple[bytes, bytes, bytes]:
-    return os.fsencode(entry.project), os.fsencode(entry.folder), _sealed(list(entry), _ENTRY)
-
-
-def _details_row(entry: Entry, details: Details) -> tuple[bytes, bytes, bytes]:
+def _details_row(entry: Entry, details: Details) -> tuple[bytes, bytes, bytes, int]:
     names = (os.fsencode(entry.project), os.fsencode(entry.folder))
-    return *names, _sealed(json_from_details(details), zlib.crc32(b"/".join(names), _DETAILS))
+    return *names, *_sealed(json_from_details(details), zlib.crc32(b"/".join(names), _DETAILS))
 
 
-def _project_row(name: str, project: Project) -> tuple[bytes, bytes]:
+def _project_row(name: str, project: Project) -> tuple[bytes, bytes, int]:
     value: JsonValue = [name, *project[:3], list(project.folders)]
-    return os.fsencode(name), _sealed(value, _PROJECT)
+    return os.fsencode(name), *_sealed(value, _PROJECT)

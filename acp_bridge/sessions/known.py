@@ -9,6 +9,7 @@ from acp_bridge.sessions.digest import Digest
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.paths import project_folder, session_folder
 from acp_bridge.sessions.reading import Stamp
+from acp_bridge.sessions.verdict import Status
 from acp_bridge.vocabulary import BadSession, SessionId, SessionSummary
 
 Key: TypeAlias = tuple[str, str]
@@ -20,7 +21,8 @@ class Entry(NamedTuple):
 
     ``has_logs`` is False for a folder without any log; ``log`` names the one that counts. Then come
     the stamps of folder and log, the header's fields (``session_id`` None: no header could be
-    read), what a list shows, and ``reason``: why the session cannot be opened, else None.
+    read), what a list shows, and what is to be said of the log: ``status`` (None: there is no
+    log), and as ``reason`` a sentence for every status but "sound".
     """
 
     project: str
@@ -45,6 +47,7 @@ class Entry(NamedTuple):
     title: str | None
     updated_at_ms: int
     event_count: int
+    status: Status | None
     reason: str | None
 
     @property
@@ -100,10 +103,6 @@ class Project(NamedTuple):
     folders: tuple[str, ...]
 
 
-Look: TypeAlias = tuple[str, str | None, int, int, int, int, int, int]
-"""Folder, path of the log in its project or None; then the stamps of both."""
-
-
 @attrs.frozen(slots=True)
 class Details:
     """The digest of a sound log, good for the file of this stamp, and what proves its growth.
@@ -129,8 +128,8 @@ class Known:
     revision: int = 0
     """Raised with every change of ``entries``."""
 
-    looks: dict[str, list[Look]] = attrs.field(factory=dict)
-    """By project folder, how its settled entries looked; made from them when it is missing."""
+    looks: dict[str, list[Entry]] = attrs.field(factory=dict)
+    """The settled entries by project folder; made from ``entries`` when one is missing."""
 
     def details(self, key: Key) -> Details | None:  # noqa: ARG002
         """What is known of this log beyond its entry; nothing, unless a subclass knows."""

@@ -5,8 +5,9 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -14,7 +15,9 @@ from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.finding import Finder
 from acp_bridge.sessions.known import Details, Entry, Known
 from acp_bridge.sessions.reading import paused_gc
-from acp_bridge.sessions.sweep import current_details, sweep
+from acp_bridge.sessions.shelf import all_as_they_were, first_of
+from acp_bridge.sessions.sweep import current_details, have_changed, sweep
+from acp_bridge.sessions.verdict import BAD, GOOD, Status
 from acp_bridge.vocabulary import BadSession, SessionSummary
 
 if TYPE_CHECKING:
@@ -33,6 +36,20 @@ class Listing:
 
 
 @attrs.frozen(slots=True)
+class Judged:
+    """One log, or a folder whose logs cannot be told apart or read, and what is to be said of it.
+
+    ``reason`` is a sentence for every status but "sound". ``entry`` is what is known besides; None
+    for a project folder that cannot be read.
+    """
+
+    path: Path
+    status: Status
+    reason: str | None
+    entry: Entry | None
+
+
+@attrs.frozen(slots=True)
 class Page:
     """Some sessions in order, every bad one, and the place after which the next page begins.
 
@@ -46,8 +63,15 @@ class Page:
 
 # Inside the class, ``list`` is its method.
 _Entries: TypeAlias = list[Entry]
-_Ranked: TypeAlias = list[tuple[Order, Entry]]
+_Judgements: TypeAlias = list[Judged]
 _BadSessions: TypeAlias = list[BadSession]
+
+_id_of: Final = attrgetter("session_id")
+_updated_of: Final = attrgetter("updated_at_ms")
+
+
+def _order(entry: Entry) -> Order:
+    return -entry.updated_at_ms, entry.session_id or ""
 
 
 class Catalog:
@@ -59,7 +83,7 @@ class Catalog:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._wall_ns = wall_ns
-        self._ranked: tuple[int | None, _Ranked, _BadSessions] | None = None
+        self._ranked: tuple[int | None, _Entries, _BadSessions] | None = None
 
     def list(self) -> Listing:
         """A summary of every session, subagents included, and the logs that cannot be shown.
@@ -70,9 +94,22 @@ class Catalog:
         Raises:
             StoreFailedError: the root itself cannot be read.
         """
-        entries, bad, _ = self._swept()
-        good, more = self._sorted_out(entries)
-        return Listing([entry.summary() for entry in good], [*bad, *more])
+        judged = self.judged()
+        good = [one.entry for one in judged if one.entry is not None and one.status not in BAD]
+        bad = [BadSession(one.path, one.reason or "") for one in judged if one.status in BAD]
+        return Listing([entry.summary() for entry in good], bad)
+
+    def judged(self) -> _Judgements:
+        """What is to be said of every log, as `list` finds them.
+
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        entries, unread, _ = self._swept(closely=True)
+        found = [Judged(one.path, "unreadable", one.reason, None) for one in unread]
+        good, bad = self._sorted_out(entries)
+        found += [Judged(self._path(one), one.status or "sound", one.reason, one) for one in good]
+        return found + bad
 
     def summaries(
         self, *, cwd: Path | None = None, after: Order | None = None, limit: int = 100
@@ -80,22 +117,23 @@ class Catalog:
         """Roots and forks in order, a page at a time; subagents and sessions without a cwd never.
 
         ``cwd`` asks for one working folder. ``after`` is what the page before gave: what is new
-        since then neither repeats nor skips a session that stayed where it was.
+        since then neither repeats nor skips a session that stayed where it was. A session that was
+        sound and got a second log is told as bad when its page comes.
 
         Raises:
             StoreFailedError: the root itself cannot be read.
         """
         assert limit > 0
-        ranked, bad = self._judged()
-        if cwd is not None:
-            # Few working folders have many sessions: look at each of them once.
-            wanted = _real(str(cwd))
-            here = {one for one in {each.cwd for _, each in ranked} if _is_same(one, wanted)}
-            ranked = [one for one in ranked if one[1].cwd in here]
-        first = 0 if after is None else bisect_right(ranked, after, key=lambda one: one[0])
-        page = ranked[first : first + limit]
-        is_last = first + limit >= len(ranked)
-        return Page([entry.summary() for _, entry in page], bad, None if is_last else page[-1][0])
+        with paused_gc():
+            glanced = None if cwd is not None else self._glanced(after, limit)
+            if glanced is not None:
+                return glanced
+            ranked, bad = self._pages_from(closely=False)
+            page, last = self._cut(ranked, cwd, after, limit)
+            if have_changed(self._finder.root, page):
+                ranked, bad = self._pages_from(closely=True)
+                page, last = self._cut(ranked, cwd, after, limit)
+        return Page([entry.summary() for entry in page], bad, last)
 
     def entries(self) -> Sequence[Entry]:
         """What is known of every session folder, sound or not: headers first of all.
@@ -103,7 +141,7 @@ class Catalog:
         Raises:
             StoreFailedError: the root or a folder in it cannot be read, so some are not known.
         """
-        entries, bad, _ = self._swept()
+        entries, bad, _ = self._swept(closely=True)
         if bad:
             raise StoreFailedError(bad[0].reason)
         return entries
@@ -122,35 +160,69 @@ class Catalog:
             )
         return None if details is None else current_details(path, details, self._wall_ns())
 
-    def _judged(self) -> tuple[_Ranked, _BadSessions]:
-        """What pages are cut from, in order, and the bad sessions; made once a revision."""
-        entries, bad, revision = self._swept()
-        if revision is None or self._ranked is None or self._ranked[0] != revision:
-            good, more = self._sorted_out(entries)
-            ranked = [
-                ((-entry.updated_at_ms, entry.session_id or ""), entry)
-                for entry in good
-                if entry.origin is None and entry.cwd is not None
-            ]
-            ranked.sort()
-            self._ranked = (revision, ranked, more)
-        return self._ranked[1], [*bad, *self._ranked[2]]
+    def _glanced(self, after: Order | None, limit: int) -> Page | None:
+        """A page without taking over all that the index knows; None: it is not that simple."""
+        with self._lock:
+            index = self._open_index()
+            if index is None or index.is_loaded:
+                return None
+            shelves = index.shelves()
+            if not shelves or not all_as_they_were(self._finder.root, shelves):
+                return None
+            found = first_of(shelves, after, limit + 1)
+            shown = found[:limit]
+            entries = index.entries_of([key for _, key in shown])
+        known = [(_order(entry), (entry.project, entry.folder)) for entry in entries]
+        if known != shown or have_changed(self._finder.root, entries):
+            return None
+        sessions = [entry.summary() for entry in entries]
+        return Page(sessions, [], shown[-1][0] if len(found) > limit else None)
 
-    def _sorted_out(self, entries: _Entries) -> tuple[_Entries, _BadSessions]:
-        """The sound sessions, and why the others are none."""
-        bad: _BadSessions = []
-        copies = Counter(entry.folder for entry in entries if entry.has_logs)
-        good: _Entries = []
-        for entry in entries:
-            reason = entry.reason
-            if entry.log is not None and copies[entry.folder] > 1:
-                reason = self._why_misplaced(entry.folder) or reason
-            if reason is not None:
-                where = self._finder.root / entry.project / entry.folder / (entry.log or "")
-                bad.append(BadSession(where, reason))
-            elif entry.log is not None:
+    def _cut(
+        self, ranked: _Entries, cwd: Path | None, after: Order | None, limit: int
+    ) -> tuple[_Entries, Order | None]:
+        """One page, and the place of its last session unless it is the last page."""
+        if cwd is not None:
+            # Few working folders have many sessions: look at each of them once.
+            wanted = _real(str(cwd))
+            here = {one for one in {each.cwd for each in ranked} if _is_same(one, wanted)}
+            ranked = [one for one in ranked if one.cwd in here]
+        first = 0 if after is None else bisect_right(ranked, after, key=_order)
+        page = ranked[first : first + limit]
+        return page, None if first + limit >= len(ranked) else _order(page[-1])
+
+    def _pages_from(self, *, closely: bool) -> tuple[_Entries, _BadSessions]:
+        """What pages are cut from, in order, and the bad sessions; made once a revision."""
+        entries, unread, revision = self._swept(closely=closely)
+        if revision is None or self._ranked is None or self._ranked[0] != revision:
+            good, bad = self._sorted_out(entries)
+            ranked = [one for one in good if one.origin is None and one.cwd is not None]
+            ranked.sort(key=_id_of)
+            ranked.sort(key=_updated_of, reverse=True)  # keeps the ids' order, being stable
+            told = [BadSession(one.path, one.reason or "") for one in bad]
+            self._ranked = (revision, ranked, told)
+        return self._ranked[1], [*unread, *self._ranked[2]]
+
+    def _sorted_out(self, entries: _Entries) -> tuple[_Entries, _Judgements]:
+        """The sound sessions, and what is to be said of the others."""
+        bad: _Judgements = []
+        names = [entry.folder for entry in entries if entry.has_logs]
+        twice = {name for name, count in Counter(names).items() if count > 1}
+        good = [one for one in entries if one.status in GOOD and one.folder not in twice]
+        others = [one for one in entries if one.status in BAD or one.folder in twice]
+        for entry in others:
+            reason = self._why_misplaced(entry.folder) if entry.folder in twice else None
+            if reason is not None and entry.log is not None:
+                bad.append(Judged(self._path(entry), "misplaced", reason, entry))
+            elif entry.status in GOOD:
                 good.append(entry)
+            elif entry.status is not None:
+                bad.append(Judged(self._path(entry), entry.status, entry.reason, entry))
         return good, bad
+
+    def _path(self, entry: Entry) -> Path:
+        # One path for each of ten thousand: joined as text, which is a third of the work.
+        return Path(f"{self._finder.root}/{entry.project}/{entry.folder}/{entry.log or ''}")
 
     def _why_misplaced(self, name: str) -> str | None:
         try:
@@ -161,8 +233,11 @@ class Catalog:
             pass
         return None
 
-    def _swept(self) -> tuple[_Entries, _BadSessions, int | None]:
-        """All entries, the unreadable project folders, and the revision of what is remembered."""
+    def _swept(self, *, closely: bool) -> tuple[_Entries, _BadSessions, int | None]:
+        """All entries, the unreadable project folders, and the revision of what is remembered.
+
+        ``closely`` is as in `sweep`.
+        """
         with self._lock, paused_gc():
             index = self._open_index()
             known: Known = Known() if index is None else index
@@ -170,7 +245,7 @@ class Catalog:
             if index is not None:
                 index.refresh()
             try:
-                changes = sweep(self._finder.root, known, now_ns)
+                changes = sweep(self._finder.root, known, now_ns, closely=closely)
             except BaseException as error:
                 if index is not None:
                     index.close()  # else `keep` does

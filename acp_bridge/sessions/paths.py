@@ -16,6 +16,9 @@ LOCK_NAME: Final = "session.lock"
 PENDING_NAME: Final = "pending.tmp"
 """A new log before it is published: a name that no reader takes for a log."""
 
+INDEX_NAME: Final = "index.sqlite3"
+"""What remembers lists, in the home beside ``sessions/``."""
+
 NAME_BYTES_MAX: Final = 255
 """The longest file name that common file systems take."""
 

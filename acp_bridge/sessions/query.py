@@ -14,6 +14,7 @@ from acp_bridge.errors import BridgeError, SessionNotFoundError, SessionQueryErr
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.surface import title
+from acp_bridge.sessions.verdict import BAD
 from acp_bridge.vocabulary import Event
 
 SESSION_NOT_FOUND: Final = "SESSION_QUERY_SESSION_NOT_FOUND"
@@ -215,7 +216,7 @@ class SessionQuery:
             if log is not None and log.header != header:
                 _conflict(header.session_id)
             record = SessionRecord(header=header, is_live=False)
-            if entry.reason is None:
+            if entry.status not in BAD:
                 record = attrs.evolve(
                     record,
                     title=entry.title,

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import attrs
 
@@ -55,12 +55,14 @@ class Places:
     """Which frame of a log file, or piece of a plain one, holds a row.
 
     ``ends`` are the frames' ends as file offsets, the header's first; ``rows`` is how many rows
-    have ended by then. Both rise. ``spans`` says that some row goes on in the next frame.
+    have ended by then. Both rise. ``spans`` says that some row goes on in the next frame, ``torn``
+    that an incomplete tail follows.
     """
 
     ends: list[int]
     rows: list[int]
     spans: bool
+    torn: bool
 
     def frame_of(self, seq: int) -> tuple[int, int, int]:
         """Start and end of the frame in which row ``seq`` ends, and the rows that ended before."""
@@ -104,6 +106,24 @@ def load(path: Path, session_id: str | None) -> Loaded:
         raise disk_error(shown, "read", error) from error
     except (SessionCorruptError, SessionUnsupportedError) as error:
         raise refusal(shown, error) from None
+
+
+def reread(path: Path, stamp: Stamp) -> StoredLog | None:
+    """A log that was found sound when it had this stamp, its rows not judged again.
+
+    None if it changed, or cannot be read: `load` has the words for what is wrong then.
+    """
+    encoding = encoding_of(path)
+    try:
+        with path.open("rb") as file:
+            if stamp_of(os.fstat(file.fileno())) != stamp:
+                return None
+            frames = Frames(file.read, encoding)
+            header = parse_header(frames.header_line())
+            events, places = fold_rows(frames, encoding, _Unjudged())
+    except (OSError, SessionCorruptError, SessionUnsupportedError):
+        return None
+    return StoredLog(header, events, encoding, path, places.torn)
 
 
 def refusal(
@@ -168,7 +188,33 @@ def paused_gc() -> Iterator[None]:
             gc.enable()
 
 
-def fold_rows(frames: Frames, encoding: Encoding, state: LogState) -> tuple[list[Event], Places]:
+class Judge(Protocol):
+    """What rows are shown to, one after the other; `LogState` in all but a second reading."""
+
+    @property
+    def next_seq(self) -> int:
+        """The seq of the first row to come."""
+
+    def apply(self, event: Event) -> None:
+        """Take one row, or refuse it."""
+
+    def settle(self) -> None:
+        """Take note that no row follows."""
+
+
+class _Unjudged:
+    """Takes every row: they were judged before."""
+
+    next_seq = 0
+
+    def apply(self, event: Event) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+
+def fold_rows(frames: Frames, encoding: Encoding, state: Judge) -> tuple[list[Event], Places]:
     """The events of all rows in these frames, each sound where it stands.
 
     One frame is decoded at a time, so that no copy of the whole text is held.
@@ -197,7 +243,7 @@ def fold_rows(frames: Frames, encoding: Encoding, state: LogState) -> tuple[list
             rows.append(seq)
             spans = spans or not is_whole
     state.settle()
-    return events, Places(ends, rows, spans)
+    return events, Places(ends, rows, spans, frames.torn)
 
 
 def _lines(frames: Frames, encoding: Encoding) -> Iterator[tuple[int, list[bytes], bool]]:

@@ -24,7 +24,7 @@ from acp_bridge.sessions.fork import Fork, Shape, forked_header, next_title, own
 from acp_bridge.sessions.forking import Cut, cut_of, pieces_of
 from acp_bridge.sessions.header import Header, dump_header, parse_header
 from acp_bridge.sessions.known import Details, Entry
-from acp_bridge.sessions.listing import Catalog, Listing, Order, Page
+from acp_bridge.sessions.listing import Catalog, Judged, Listing, Order, Page
 from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
 from acp_bridge.sessions.paths import project_folder, session_folder
 from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, refusal, stamp_of
@@ -126,6 +126,14 @@ class SessionStore:
             StoreFailedError: the root itself cannot be read.
         """
         return self._catalog.list()
+
+    def judged(self) -> Sequence[Judged]:
+        """What is to be said of every log, with its header, title and last activity: see `list`.
+
+        Raises:
+            StoreFailedError: the root itself cannot be read.
+        """
+        return self._catalog.judged()
 
     def summaries(
         self, *, cwd: Path | None = None, after: Order | None = None, limit: int = 100

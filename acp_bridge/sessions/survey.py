@@ -24,12 +24,7 @@ from acp_bridge.sessions.header import FORMAT_VERSION, Header
 from acp_bridge.sessions.logfile import disk_error, disk_reason
 from acp_bridge.sessions.paths import parse_log_name
 from acp_bridge.sessions.reading import StoredLog, load
-
-Status: TypeAlias = Literal[
-    "sound", "repairable", "unsupported", "corrupt", "misplaced", "unreadable"
-]
-"""``repairable``: opening it cuts an incomplete tail or closes its last turn. ``unreadable``: the
-disk refused, so nothing is known."""
+from acp_bridge.sessions.verdict import Status, status_of, verdict_on
 
 Kind: TypeAlias = Literal["session", "fork", "subagent"]
 
@@ -112,15 +107,8 @@ def examine(found: FoundLog) -> Verdict:
             raise found.trouble
         loaded = load(path, None)
     except BridgeError as error:
-        return Verdict(path, session_id, _status(error), error.details, header)
-    reason = None
-    if loaded.log.torn:
-        reason = "Its last row is incomplete; opening the session cuts it off."
-    elif loaded.state.turn is not None:
-        reason = (
-            "Its last turn is open: it runs now, or was cut off; opening the session closes it."
-        )
-    status: Status = "sound" if reason is None else "repairable"
+        return Verdict(path, session_id, status_of(error), error.details, header)
+    status, reason = verdict_on(torn=loaded.log.torn, is_open=loaded.state.turn is not None)
     return Verdict(path, session_id, status, reason, loaded.log.header, loaded.log)
 
 
@@ -149,18 +137,6 @@ def id_of_folder(name: str) -> str:
         return units.decode("utf-16-be", "replace")
 
     return _ESCAPED.sub(unescape, name)
-
-
-def _status(error: BridgeError) -> Status:
-    match error:
-        case SessionUnsupportedError():
-            return "unsupported"
-        case SessionMisplacedError():
-            return "misplaced"
-        case StoreFailedError():
-            return "unreadable"
-        case _:
-            return "corrupt"
 
 
 def _folders(root: Path) -> list[Path]:

@@ -1,8 +1,12 @@
 """Every session of a store, from what is known already and one look at what changed.
 
-A **sweep** looks at each project folder once and at each session's folder and log once, without
-opening them, and reads only the logs whose looks differ from what is known. With nothing known it
-reads them all, so there is one way to the result and knowledge only saves time.
+A **sweep** looks at each project folder once and at each session's log once, without opening them,
+and reads only the logs whose looks differ from what is known. With nothing known it reads them all,
+so there is one way to the result and knowledge only saves time.
+
+A log that was sound and is as it was can only have become bad by another log beside it, and only
+its folder's time tells of that. ``closely`` looks at each folder too; whoever shows some sessions
+looks with `have_changed` at the folders of those.
 
 Times of files are coarse: what changed right before it was read may change again without a trace.
 Such knowledge is marked as not `settled`, and the next sweep reads again.
@@ -13,24 +17,26 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from acp_bridge.errors import BridgeError, StoreFailedError
+from acp_bridge.errors import BridgeError
 from acp_bridge.sessions.digest import Digest, digest_of
 from acp_bridge.sessions.finding import current_log, folders, header_of
 from acp_bridge.sessions.growth import grown, guard_of
 from acp_bridge.sessions.header import Header
-from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Look, Project
+from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Project
 from acp_bridge.sessions.logfile import disk_error
 from acp_bridge.sessions.reading import Stamp, load, stamp_of
+from acp_bridge.sessions.verdict import BAD, Status, status_of, verdict_on
 from acp_bridge.vocabulary import BadSession
 
 UNSETTLED_NS: Final = 100_000_000
 """A tenth of a second: ten times the coarsest clock that kernels put on files."""
 
 
-def sweep(root: Path, known: Known, now_ns: int) -> Changes:
+def sweep(root: Path, known: Known, now_ns: int, *, closely: bool) -> Changes:
     """Bring ``known`` up to date with the disk.
 
-    ``now_ns`` is the time by the clock of the file system, before anything is looked at.
+    ``closely`` also looks at the folders of sound logs. ``now_ns`` is the time by the clock of the
+    file system, before anything is looked at.
 
     Raises:
         OSError: ``root`` itself cannot be read.
@@ -40,7 +46,7 @@ def sweep(root: Path, known: Known, now_ns: int) -> Changes:
     for project in folders(root):
         try:
             names = _names_in(project, known, changes, now_ns)
-            _look_at_logs(project, names, known, changes, now_ns)
+            _look_at_logs(project, names, known, changes, now_ns, closely=closely)
             there[project.name] = names
         except (FileNotFoundError, NotADirectoryError):
             continue  # gone since
@@ -85,23 +91,31 @@ def _forget(key: Key, known: Known, changes: Changes) -> None:
 
 
 def _look_at_logs(
-    project: Path, names: Sequence[str], known: Known, changes: Changes, now_ns: int
+    project: Path,
+    names: Sequence[str],
+    known: Known,
+    changes: Changes,
+    now_ns: int,
+    *,
+    closely: bool,
 ) -> None:
     place = project.name
     looks = known.looks.get(place)
     if looks is None:
-        entries = known.entries
-        looks = known.looks[place] = _looks(entries.get((place, name)) for name in names)
+        entries = (known.entries.get((place, name)) for name in names)
+        looks = known.looks[place] = [one for one in entries if one is not None and one.settled]
     descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        changed = _changed(looks, descriptor)
+        changed = _changed(looks, descriptor, closely=closely)
         if len(looks) < len(names):
-            seen = {look[0] for look in looks}
+            seen = {entry.folder for entry in looks}
             changed += [name for name in names if name not in seen]
         recalled = set()
         for name in changed:
             entry = known.recall((place, name))
-            if entry is not None and entry.settled and not _changed(_looks([entry]), descriptor):
+            if entry is None or not entry.settled:
+                continue
+            if not _changed([entry], descriptor, closely=True):
                 _learn(entry, known)
                 recalled.add(name)
     finally:
@@ -125,41 +139,52 @@ def _learn(entry: Entry, known: Known) -> None:
     known.revision += 1
 
 
-def _looks(entries: Iterable[Entry | None]) -> list[Look]:
-    found: list[Look] = []
-    for entry in entries:
-        if entry is not None and entry.settled:
-            path = None if entry.log is None else f"{entry.folder}/{entry.log}"
-            folder = (entry.folder, path, entry.folder_mtime_ns, entry.folder_inode)
-            found.append((*folder, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns))
-    return found
+def _changed(entries: Iterable[Entry], project: int, *, closely: bool) -> list[str]:
+    """The folders whose logs look otherwise now, or that do themselves: see `sweep`.
 
-
-def _changed(looks: Iterable[Look], project: int) -> list[str]:
-    """The folders that look otherwise now, or whose logs do.
-
-    Twenty thousand looks make one list, so this loop is kept to what they cost.
+    Ten thousand looks make one list, so this loop is kept to what they cost.
     """
     changed: list[str] = []
     stat = os.stat
-    for name, path, folder_mtime_ns, folder_inode, inode, size, mtime_ns, ctime_ns in looks:
+    for entry in entries:
+        _, name, _, _, log, folder_inode, folder_mtime_ns, inode, size, mtime_ns, ctime_ns = entry[
+            :11
+        ]
         try:
-            status = stat(name, dir_fd=project)
-            if status.st_mtime_ns == folder_mtime_ns and status.st_ino == folder_inode:
-                if path is None:
+            if closely or log is None or entry.status in BAD:
+                now = stat(name, dir_fd=project)
+                if now.st_mtime_ns != folder_mtime_ns or now.st_ino != folder_inode:
+                    changed.append(name)
                     continue
-                status = stat(path, dir_fd=project)
+            if log is not None:
+                now = stat(f"{name}/{log}", dir_fd=project)
                 if (
-                    status.st_mtime_ns == mtime_ns
-                    and status.st_size == size
-                    and status.st_ino == inode
-                    and status.st_ctime_ns == ctime_ns
+                    now.st_mtime_ns != mtime_ns
+                    or now.st_size != size
+                    or now.st_ino != inode
+                    or now.st_ctime_ns != ctime_ns
                 ):
-                    continue
+                    changed.append(name)
         except OSError:  # gone
-            pass
-        changed.append(name)
+            changed.append(name)
     return changed
+
+
+def have_changed(root: Path, entries: Iterable[Entry]) -> bool:
+    """Whether a folder of these sessions looks otherwise than when its entry was made.
+
+    Those that are not settled were read by the sweep that gave them.
+    """
+    stat = os.stat
+    for entry in entries:
+        try:
+            now = stat(f"{root}/{entry.project}/{entry.folder}")
+        except OSError:
+            return True
+        is_old = (now.st_ino, now.st_mtime_ns) == (entry.folder_inode, entry.folder_mtime_ns)
+        if entry.settled and not is_old:
+            return True
+    return False
 
 
 def examine(
@@ -174,12 +199,11 @@ def examine(
     except FileNotFoundError:
         return None, None
     except BridgeError as error:
-        return place.entry(reason=error.details, has_logs=True), None
+        return place.refused(error, has_logs=True), None
     except OSError as error:
-        reason = disk_error(folder.name, "read", error).details
-        return place.entry(reason=reason, readable=False), None
+        return place.refused(disk_error(folder.name, "read", error)), None
     if path is None:
-        return place.entry(), None
+        return place.entry(None), None
     place.log = path.name
     details = _grown_details(path, old, known, now_ns)
     try:
@@ -192,18 +216,18 @@ def examine(
             else:
                 details = Details(False, loaded.stamp, None, digest)  # noqa: FBT003
     except BridgeError as error:
-        readable = not isinstance(error, StoreFailedError)
-        return place.entry(reason=error.details, header=_header(path), readable=readable), None
+        return place.refused(error, header=_header(path)), None
     except OSError as error:
-        reason = disk_error(folder.name, "read", error).details
-        return place.entry(reason=reason, readable=False), None
+        return place.refused(disk_error(folder.name, "read", error)), None
     place.stamp = details.stamp
-    return place.entry(header=details.digest.header, digest=details.digest), details
+    digest = details.digest
+    word, reason = verdict_on(torn=digest.torn, is_open=digest.is_open)
+    return place.entry(word, reason=reason, header=digest.header, digest=digest), details
 
 
 def _grown_details(path: Path, old: Entry | None, known: Known, now_ns: int) -> Details | None:
     """The details of a log that only grew since it was known; None: read it whole."""
-    if old is None or old.reason is not None or old.log != path.name:
+    if old is None or old.status in BAD or old.log != path.name:
         return None
     before = known.details((old.project, old.folder))
     if before is None:
@@ -251,12 +275,19 @@ class _Place:
         self.log: str | None = None
         self.stamp = Stamp(0, 0, 0, 0)
 
+    def refused(
+        self, error: BridgeError, *, has_logs: bool = False, header: Header | None = None
+    ) -> Entry:
+        """Of a log that cannot be opened, or a folder that cannot be read."""
+        status = status_of(error)
+        return self.entry(status, reason=error.details, has_logs=has_logs, header=header)
+
     def entry(
         self,
+        status: Status | None,
         *,
         reason: str | None = None,
         has_logs: bool = False,
-        readable: bool = True,
         header: Header | None = None,
         digest: Digest | None = None,
     ) -> Entry:
@@ -264,7 +295,7 @@ class _Place:
         return Entry(
             project=self.project,
             folder=self.folder,
-            settled=readable and newest + UNSETTLED_NS < self.now_ns,
+            settled=status != "unreadable" and newest + UNSETTLED_NS < self.now_ns,
             has_logs=has_logs or self.log is not None,
             log=self.log,
             folder_inode=self.folder_inode,
@@ -284,5 +315,6 @@ class _Place:
             title=None if digest is None else digest.title,
             updated_at_ms=0 if digest is None else digest.updated_at_ms,
             event_count=0 if digest is None else digest.event_count,
+            status=status,
             reason=reason,
         )

@@ -1,10 +1,10 @@
 """An outcome as files that are equal on every run: the wire, the logs, what the model saw.
 
-Session ids become ``session-1`` in the order of creation, a child's ``session-1/1``; other random
-ids become ``{{id 1}}`` by first appearance in the file; times become 0 or ``{{time}}``; the working
-folder, the home and our version become ``{{cwd}}``, ``{{home}}`` and ``{{version}}``. Each file has
-one JSON object a line with sorted keys. A value that is pinned under `_shared/` is shown as
-``{"$shared": name}``.
+Session ids become ``session-1`` in the order of creation, a child's ``session-1/1``; one that was
+stored before keeps its id. Other random ids become ``{{id 1}}`` by first appearance in the file;
+times become 0 or ``{{time}}``; the working folder, the home and our version become ``{{cwd}}``,
+``{{home}}`` and ``{{version}}``. Each file has one JSON object a line with sorted keys. A value
+that is pinned under `_shared/` is shown as ``{"$shared": name}``.
 """
 
 import hashlib
@@ -274,8 +274,12 @@ def _session_labels(lines: list[Line], logs: Iterable[list[JsonObject]]) -> dict
             made = text_or_none(obj(line.message.get("result")).get("sessionId"))
             if made is not None:
                 labels.setdefault(made, f"session-{len(labels) + 1}")
+    known = [log[0] for log in logs if log]
+    for header in known:
+        if header.get("origin") != "subagent":
+            labels.setdefault(str(header.get("id")), str(header.get("id")))
     headers = sorted(
-        (log[0] for log in logs if log and log[0].get("origin") == "subagent"),
+        (header for header in known if header.get("origin") == "subagent"),
         key=lambda header: (header.get("delegationDepth"), header.get("createdAt")),
     )
     children: dict[str, int] = defaultdict(int)

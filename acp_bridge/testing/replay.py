@@ -8,6 +8,7 @@ has in a terminal of its own, of which a replay shows the text.
 
 import copy
 from collections.abc import Iterable
+from itertools import islice
 
 import attrs
 
@@ -15,15 +16,33 @@ from acp_bridge.testing.transcript import Entry, arr, obj, read, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 _MESSAGES = {"agent_message_chunk", "agent_thought_chunk"}
+_OPENINGS = {"session/load", "session/resume"}
 _CALL_MEMBERS = ("title", "kind", "name", "status", "content", "rawInput", "rawOutput")
 
 
 @attrs.define(slots=True)
 class Drawn:
-    """What a client shows of one session: items by id in order of appearance, and the plan."""
+    """What a client shows of one session: items by id in order of appearance, and the plan.
+
+    While ``prompts`` are not answered yet, ``settled`` is how many items and which plan there were
+    when the running turn began.
+    """
 
     items: dict[str, JsonObject] = attrs.field(factory=dict)
     plan: JsonValue = None
+    prompts: int = 0
+    settled: tuple[int, JsonValue] = (0, None)
+
+    def prompt(self, more: int) -> None:
+        """A prompt was sent (1) or answered (-1): a turn begins, unless that was the last."""
+        if self.prompts == 0 or more < 0:
+            self.settled = (len(self.items), self.plan)
+        self.prompts += more
+
+    def past(self) -> "Drawn":
+        """What a fork begins with: everything but a running turn."""
+        count, plan = self.settled if self.prompts else (len(self.items), self.plan)
+        return Drawn(copy.deepcopy(dict(islice(self.items.items(), count))), plan)
 
     def draw(self, update: JsonObject) -> None:
         """Fold one update."""
@@ -54,16 +73,23 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
             continue
         if line.entry.run in killed:
             skipped.add(session)
+        if line.kind == "request" and line.method in _OPENINGS and session in live:
+            live[session].prompts = 0  # those of a run that ended are never answered
         if line.method == "session/load" and line.kind == "request":
             loading[session] = Drawn()
         elif line.method == "session/load":
             replayed = loading.pop(session, None)
             if replayed is not None and "result" in line.message and session not in skipped:
-                found += _differences(live.setdefault(session, Drawn()), replayed)
+                # What was stored before the transcript began has never been live in it.
+                found += _differences(live.setdefault(session, replayed), replayed)
+        elif line.method == "session/new" and line.kind == "response":
+            live.setdefault(session, Drawn())
         elif line.method == "session/fork" and line.kind == "response":
             # Its past is what its source showed; only a load will show it under the new id.
             source = text_or_none(obj(obj(line.request).get("params")).get("sessionId"))
-            live[session] = copy.deepcopy(live.get(source or "", Drawn()))
+            live[session] = live.get(source or "", Drawn()).past()
+        elif line.method == "session/prompt":
+            live.setdefault(session, Drawn()).prompt(1 if line.kind == "request" else -1)
         elif line.update:
             drawn = loading[session] if session in loading else live.setdefault(session, Drawn())
             drawn.draw(line.update)

@@ -14,6 +14,7 @@ import anyio
 import anyio.abc
 import attrs
 
+from acp_bridge.sessions.paths import log_name, project_folder, session_folder
 from acp_bridge.testing import scenario as steps
 from acp_bridge.testing.client import ScenarioError, ScriptedClient
 from acp_bridge.testing.launch import Agent, Launcher, Place
@@ -272,8 +273,23 @@ def _prepare(scenario: Scenario, folder: Path) -> Place:
     else:
         place.cwd.mkdir()
     script = scenario.folder / "model.jsonl"
-    text = script.read_text("utf-8") if script.is_file() else ""
+    place.model.write_text(_filled(script, place) if script.is_file() else "", "utf-8")
+    for path in sorted((scenario.folder / "sessions").glob("*.jsonl")):
+        _store(_filled(path, place), place.home / "sessions")
+    return place
+
+
+def _filled(path: Path, place: Place) -> str:
+    """The JSON text of a file with our paths in it."""
+    text = path.read_text("utf-8")
     for name, value in {"cwd": str(place.cwd), "home": str(place.home)}.items():
         text = text.replace("{{" + name + "}}", json.dumps(value)[1:-1])
-    place.model.write_text(text, "utf-8")
-    return place
+    return text
+
+
+def _store(log: str, root: Path) -> None:
+    """Put a log where its header says, as a program before this one would have."""
+    header: JsonObject = json.loads(log.partition("\n")[0])
+    folder = root / project_folder(str(header["cwd"])) / str(session_folder(str(header["id"])))
+    folder.mkdir(parents=True)
+    (folder / log_name("plain")).write_text(log, "utf-8")

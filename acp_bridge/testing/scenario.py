@@ -155,7 +155,7 @@ def folders(root: Path) -> list[Path]:
 
 def orphans(root: Path) -> list[str]:
     """Whatever lies below ``root`` that no scenario reads or pins, as paths relative to it."""
-    known = {"input.json", "model.jsonl", "workspace", "expected"}
+    known = {"input.json", "model.jsonl", "sessions", "workspace", "expected"}
     found = [path.name for path in root.iterdir() if path.is_file() and path.name[0] != "."]
     for folder in folders(root):
         if not (folder / "input.json").is_file():

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -21,7 +22,7 @@ from acp_bridge.errors import (
     SessionMisplacedError,
     SessionUnsupportedError,
 )
-from acp_bridge.sessions import SessionStore
+from acp_bridge.sessions import SessionStore, sweep
 from acp_bridge.sessions.logfile import take_lock
 from acp_bridge.sessions.survey import id_of_folder
 from acp_bridge.vocabulary import Draft, JsonObject
@@ -144,6 +145,66 @@ def test_a_title_cannot_move_the_cursor_or_forge_a_row(tmp_path: Path, sessions:
     out = sessions("list").out
     assert len(out.splitlines()) == 2
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
+
+
+def test_a_list_is_the_same_with_without_and_with_a_broken_index(
+    tmp_path: Path, sessions: Command
+) -> None:
+    put_one_of_each(tmp_path)
+    index = tmp_path / "index.sqlite3"
+    first = sessions("list", "--json")
+    assert {row["session_id"]: row["status"] for row in first.objects} == {
+        "sound": "sound",
+        "torn": "repairable",
+        "open": "repairable",
+        "newer": "unsupported",
+        "corrupt": "corrupt",
+        "lost": "misplaced",
+        "twice": "misplaced",
+        "both": "corrupt",
+        "future": "unsupported",
+        "migrated": "sound",
+    }
+    assert all((row["reason"] is None) == (row["status"] == "sound") for row in first.objects)
+    assert index.exists()
+    assert sessions("list", "--json") == first
+    index.write_bytes(b"no index")
+    assert sessions("list", "--json") == first
+    for path in tmp_path.glob("index.sqlite3*"):
+        path.unlink()
+    index.mkdir()
+    assert sessions("list", "--json") == first
+
+
+def test_a_list_says_of_each_log_what_a_check_says(tmp_path: Path, sessions: Command) -> None:
+    put_one_of_each(tmp_path)
+    checked = {
+        (row["session_id"], row["path"]): (row["status"], row["reason"])
+        for row in sessions("verify", "--json").objects
+    }
+    for row in sessions("list", "--json").objects:
+        if row["session_id"] in {"both", "future", "twice"}:
+            continue  # a list has one row for a folder, in the words of who opens the session
+        told = (row["status"], row["reason"])
+        assert checked[row["session_id"], row["path"]] == told
+
+
+def test_a_list_opens_no_log_that_the_index_knows(
+    tmp_path: Path, sessions: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family(tmp_path)
+    put(tmp_path, "bad").write_bytes(b"no log")
+    monkeypatch.setattr(sweep, "UNSETTLED_NS", -(10**9))
+    first = sessions("list")
+
+    real = Path.open
+
+    def guarded(path: Path, *words: Any, **more: Any) -> Any:
+        assert not path.name.startswith("session.v4"), path
+        return real(path, *words, **more)
+
+    monkeypatch.setattr(Path, "open", guarded)
+    assert sessions("list") == first
 
 
 # --- show ---------------------------------------------------------------------------------------

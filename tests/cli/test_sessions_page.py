@@ -19,6 +19,9 @@ from stored_sessions import conversation, family, marked, put, snapshot
 from acp_bridge.cli.main import main
 from acp_bridge.cli.markup import Html, tag
 from acp_bridge.cli.sessions_export import export
+from acp_bridge.cli.stored import Stored
+from acp_bridge.sessions import survey, sweep
+from acp_bridge.sessions.reading import Loaded, load, stamp_of
 from acp_bridge.vocabulary import Draft, JsonObject
 
 VOID = {"meta", "img"}
@@ -84,7 +87,7 @@ class Page(HTMLParser):
 
 def exported(home: Path, session_id: str | None = None) -> Element:
     file = home / "page.html"
-    export(home / "sessions", home, session_id, file)
+    export(Stored(home), session_id, file)
     return Page(file.read_text("utf-8")).root
 
 
@@ -202,6 +205,44 @@ def test_an_export_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     before = snapshot(tmp_path / "sessions")
     exported(tmp_path)
     assert snapshot(tmp_path / "sessions") == before
+
+
+def test_a_log_is_judged_once_for_a_page_and_not_at_all_if_the_index_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family(tmp_path)
+    for path in tmp_path.rglob("session.v4*"):  # as if it had lain here for a while
+        for one in (path, path.parent):
+            os.utime(one, ns=(0, 0))
+    monkeypatch.setattr(sweep, "UNSETTLED_NS", -(10**9))
+    judged: list[str] = []
+
+    def counted(path: Path, session_id: str | None) -> Loaded:
+        judged.append(path.parent.name)
+        return load(path, session_id)
+
+    for room in (sweep, survey):
+        monkeypatch.setattr(room, "load", counted)
+    exported(tmp_path)
+    page = (tmp_path / "page.html").read_bytes()
+    assert sorted(judged) == ["child", "fork", "grandchild", "old-fork", "root"]
+    judged.clear()
+    exported(tmp_path)
+    assert judged == []
+    assert (tmp_path / "page.html").read_bytes() == page
+
+
+def test_a_log_that_changed_since_it_was_listed_is_judged_again(tmp_path: Path) -> None:
+    path = put(tmp_path, "s")
+    [row], _ = Stored(tmp_path).rows()
+    known = attrs.evolve(row, stamp=stamp_of(path.stat()))
+    assert known.read() == row.read()
+    path.write_bytes(path.read_bytes()[:-9])
+    torn = known.read()
+    assert torn is not None
+    assert torn.torn
+    path.write_bytes(b"no log")
+    assert known.read() is None
 
 
 def test_a_page_that_cannot_be_written_is_one_sentence_and_leaves_nothing(

@@ -32,10 +32,13 @@ INSTALL = (
 )
 
 PATCH = """\
-- {id: session-log-deepseek, disabled: true}
 - {id: plugin-package-inventory-deepseek, disabled: true}
 """
-"""Without these a request also carries the whole log, and its acceptance adds rows."""
+
+PATCH_SILENT = """\
+- {id: session-log-deepseek, disabled: true}
+"""
+"""Without this a request also carries the whole log, and its acceptance adds delivery rows."""
 
 PATCH_PLAIN = """\
 - id: session-persistence-jsonl
@@ -253,12 +256,18 @@ class Dsh:
 
 
 @contextmanager
-def dsh(home: Path, cwd: Path, model: Model, *, plain: bool = False) -> Iterator[Dsh]:
-    """The runtime on a home; shut down at the end, or killed if the test failed or killed it."""
+def dsh(
+    home: Path, cwd: Path, model: Model, *, plain: bool = False, delivers: bool = False
+) -> Iterator[Dsh]:
+    """The runtime on a home; shut down at the end, or killed if the test failed or killed it.
+
+    ``delivers``: as a user has it, its requests carry the log, and its logs hold delivery rows.
+    """
     command = dsh_command()
     home.mkdir(exist_ok=True)
     patch = home / "patch.yml"
-    patch.write_text(PATCH + (PATCH_PLAIN if plain else ""))
+    silent = "" if delivers else PATCH_SILENT
+    patch.write_text(PATCH + silent + (PATCH_PLAIN if plain else ""))
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("DSH_")},
         "DSH_HOME": str(home),

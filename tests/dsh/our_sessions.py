@@ -5,7 +5,7 @@ what a model must be told of it afterwards, in that order.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -184,13 +184,19 @@ REOPENED = ("text", "tools", "cancelled tool", "image")
 
 async def write_sessions(bench: Bench) -> dict[str, str]:
     """Play every case on one bridge, and some once more on a second; the ids by case."""
+    ids = await play_cases(bench, CASES)
+    await continue_sessions(bench, {name: ids[name] for name in REOPENED}, "reopened")
+    return ids
+
+
+async def play_cases(bench: Bench, cases: Sequence[Case]) -> dict[str, str]:
+    """Play these on one bridge; the ids by case."""
     ids: dict[str, str] = {}
     async with bench.editor() as editor:
         usual = editor.reply
-        for place, case in enumerate(CASES, start=1):
+        for place, case in enumerate(cases, start=1):
             editor.reply = usual
             ids[case.name] = await case.play(editor, bench, str(place))
-    await continue_sessions(bench, {name: ids[name] for name in REOPENED}, "reopened")
     return ids
 
 

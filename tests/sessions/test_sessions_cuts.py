@@ -1,24 +1,33 @@
 """A log cut at any byte loads as a clean prefix, or is corrupt; never anything else."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_rows import (
+    answer,
+    call,
+    closing,
     folder_of,
     header,
     homes,
     log_bytes,
+    opening,
+    placed,
     put,
+    result,
     store,
     tree,
     write_turns,
 )
 
 from acp_bridge.errors import SessionCorruptError, SessionUnsupportedError
+from acp_bridge.sessions import model_view
 from acp_bridge.sessions.codec import encode_batch
 from acp_bridge.sessions.paths import Encoding
 from acp_bridge.vocabulary import Draft, Event
@@ -73,6 +82,51 @@ def test_a_log_cut_at_any_byte_is_a_clean_prefix_or_corrupt(
         assert again.events == writer.events
         assert not again.torn
         assert path.read_bytes().startswith(data[: 0 if stored.torn else len(cut)])
+
+
+def unanswered(events: Sequence[Event]) -> list[str]:
+    """The tool calls that a strict provider would miss a result of, right behind their message."""
+    owed: list[str] = []
+    for message in model_view(events).messages:
+        if message["role"] == "tool":
+            owed.remove(str(message["toolCallId"]))
+            continue
+        if owed:
+            return owed
+        blocks: list[Any] = message["content"] if isinstance(message["content"], list) else []
+        owed += [block["id"] for block in blocks if block["type"] == "tool-call"]
+    return owed
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_cut_at_every_single_byte_a_turn_opens_with_all_its_calls_answered(
+    encoding: Encoding, tmp_path: Path
+) -> None:
+    """Two calls in one message: begun or not, answered or not, wherever the cut falls."""
+    first = [*opening(1), answer(1, "a", "b")]
+    calls = [call(1, "a"), call(1, "b")]
+    seq = len(first)
+    rest = [result(1, "a", seq), result(1, "b", seq + 1), *closing(1)]
+    lines = log_bytes([*first, *calls, *rest])
+    sizes = [1, len(first), len(calls), 1, 1, len(closing(1))]
+    data, at, ends = b"", 0, []
+    for size in sizes:
+        data += encode_batch(b"".join(lines[at : at + size]), encoding)
+        at += size
+        ends.append((len(data), at - 1))
+    events = placed([*first, *calls, *rest])
+    kept_at: set[int] = set()
+    for cut in range(ends[0][0], len(data) + 1):
+        path = put(tmp_path, "s", data[:cut], encoding)
+        writer = store(tmp_path).open("s")
+        writer.close()
+        durable = max(rows for end, rows in ends if end <= cut)
+        kept = sum(a == b for a, b in zip(writer.events, events, strict=False))
+        assert kept >= durable, f"a batch that was whole is gone: {cut}"
+        assert unanswered(writer.events) == [], cut
+        kept_at.add(kept)
+        path.unlink()
+    assert kept_at >= {rows for _, rows in ends}
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

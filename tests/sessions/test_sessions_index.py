@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -22,7 +23,7 @@ from index_world import (
     exact_times,
     rows,
 )
-from session_rows import Clock, header, homes, opening, text_turn
+from session_rows import Clock, folder_of, header, homes, opening, text_turn
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions import SessionStore, growth, sweep
@@ -89,6 +90,74 @@ def test_only_what_changed_is_read_again(world: World, opened: list[str]) -> Non
     world.tick()
     one.list()
     assert sorted(opened) == ["b", "d"]
+
+
+def test_a_page_looks_once_at_each_log_and_at_the_folders_of_what_it_shows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        world.add(name, text_turn(1))
+    world.add("bad", [NEWER])
+    world.tick()
+    world.store().list()
+    looked: list[str] = []
+    real = os.stat
+
+    def counted(path: Any, **more: Any) -> os.stat_result:
+        parts = Path(path).parts
+        looked.append("/".join(parts[-2:] if parts[-1].startswith("session.v4") else parts[-1:]))
+        return real(path, **more)
+
+    one = world.store()
+    monkeypatch.setattr(os, "stat", counted)
+    one.summaries(limit=1)
+    monkeypatch.undo()
+    logs = [f"{name}/session.v4.jsonl.zstd" for name in ("a", "b", "bad", "c")]
+    wanted = sorted([*logs, "bad", "a", "--home-dev-ws--"])  # "a" is shown
+    assert sorted(looked) == wanted
+
+
+def test_a_new_process_shows_pages_without_taking_over_all_that_the_index_knows(
+    world: World,
+) -> None:
+    for number, session_id in enumerate(("a", "b", "c", "child")):
+        made = header(session_id, **({"origin": "subagent"} if session_id == "child" else {}))
+        world.add(session_id, text_turn(1), head=attrs.evolve(made, created_at_ms=number))
+    world.tick()
+    world.store().list()
+    after = None
+    for shown in (["a", "b"], ["c"]):
+        one = world.store()
+        page = one.summaries(after=after, limit=2)
+        assert not one._catalog._open_index().is_loaded  # type: ignore[union-attr]
+        assert page == world.store(indexed=False).summaries(after=after, limit=2)
+        assert [each.session_id for each in page.sessions] == shown
+        after = page.after
+    assert after is None
+    world.add("bad", [NEWER])
+    world.tick()
+    world.store().list()
+    one = world.store()
+    assert len(one.summaries().bad) == 1
+    assert one._catalog._open_index().is_loaded  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["session.v5.jsonl.zstd", "session.v4.jsonl"])
+def test_a_session_that_got_a_second_log_is_on_no_page_and_told_as_bad(
+    world: World, name: str
+) -> None:
+    for session_id in ("a", "b", "c"):
+        world.add(session_id, text_turn(1))
+    world.tick()
+    one = world.store()
+    first = one.summaries(limit=1)
+    assert [each.session_id for each in first.sessions] == ["a"]
+    (folder_of(world.root, "b") / name).write_bytes(b"x")
+    world.tick()
+    for store in (one, world.store(), world.store(indexed=False)):
+        second = store.summaries(after=first.after, limit=1)
+        assert [each.session_id for each in second.sessions] == ["c"]
+        assert [bad.path.parent.name for bad in second.bad] == ["--home-dev-ws--"]
 
 
 def test_what_was_written_right_before_it_was_read_is_read_again(

@@ -336,7 +336,12 @@ def test_a_second_process_gets_a_conflict_and_a_killed_holder_frees_the_lock(
         with pytest.raises(SessionConflictError, match="Session s is already open for writing"):
             store(tmp_path).open("s")
         assert tree(tmp_path) == before
+        # Whoever only reads is not in its way: to fork is to read.
         assert store(tmp_path).read("s").events
+        assert [one.session_id for one in store(tmp_path).list().sessions] == ["s"]
+        made = store(tmp_path).fork("s", new_id="f", created_at_ms=1)
+        assert made.is_stored
+        assert before.items() <= tree(tmp_path).items()
         process.send_signal(signal.SIGKILL)
         process.wait(10)
     store(tmp_path).open("s").close()

@@ -165,3 +165,13 @@ def test_a_long_text_shows_its_ends_length_and_hash(place: Place) -> None:
     assert "5002 characters" in one
     assert one.startswith('{"text": "ab')
     assert one.split("sha256")[1] != other.split("sha256")[1]
+
+
+def test_a_session_that_was_stored_before_keeps_its_id(place: Place) -> None:
+    store(place, "older", {"type": "turn/start", "seq": 0, "time": 5, "data": {}})
+    files = expected_files(outcome(place, update("older", sessionUpdate="x")), Shared({}))
+    assert lines(files, "sessions", "older.jsonl")[0]["id"] == "older"
+    assert lines(files, "wire", "older.jsonl")[0]["params"] == {
+        "sessionId": "older",
+        "update": {"sessionUpdate": "x"},
+    }

@@ -67,5 +67,45 @@ def test_a_difference_is_told(at: int, replacement: list[JsonObject], word: str)
     assert any(word in difference for difference in replay_differences(transcript(replay)))
 
 
+def test_what_was_stored_before_the_transcript_has_no_difference_at_its_first_load() -> None:
+    loads = transcript(REPLAY)[len(LIVE) :]
+    assert replay_differences(loads) == []
+    again = [*loads, *transcript(REPLAY[:2])[len(LIVE) :]]
+    assert any("live had" in difference for difference in replay_differences(again))
+
+
+def forked_while(prompts: list[JsonObject]) -> list[Entry]:
+    """A fork is made after LIVE and these; then its load shows LIVE as REPLAY has it."""
+    fork: JsonObject = {"id": 8, "method": "session/fork", "params": {"sessionId": "s"}}
+    load: JsonObject = {"id": 9, "method": "session/load", "params": {"sessionId": "f"}}
+    shown = [{**one, "params": {**one["params"], "sessionId": "f"}} for one in REPLAY]  # type: ignore[dict-item]
+    return [
+        *(Entry(1, "client", message) for message in LIVE),
+        *(Entry(1, "client" if "result" in one else "agent", one) for one in prompts),
+        Entry(1, "agent", fork),
+        Entry(1, "client", {"id": 8, "result": {"sessionId": "f"}}),
+        Entry(1, "agent", load),
+        *(Entry(1, "client", message) for message in shown),
+        Entry(1, "client", {"id": 9, "result": {}}),
+    ]
+
+
+def prompt(request_id: int) -> JsonObject:
+    return {"id": request_id, "method": "session/prompt", "params": {"sessionId": "s"}}
+
+
+def test_a_fork_has_all_that_its_source_showed_but_a_running_turn() -> None:
+    running = text("m2", "half")
+    ended: JsonObject = {"id": 5, "result": {}}
+    assert replay_differences(forked_while([])) == []
+    assert replay_differences(forked_while([prompt(5), prompt(6)])) == []
+    entries = forked_while([prompt(5)])
+    entries.insert(len(LIVE) + 1, Entry(1, "client", running))
+    assert replay_differences(entries) == []
+    entries = forked_while([prompt(5), ended, prompt(6)])
+    entries.insert(len(LIVE) + 1, Entry(1, "client", running))
+    assert any("live had" in one for one in replay_differences(entries))
+
+
 def test_what_a_kill_took_is_no_difference() -> None:
     assert replay_differences(transcript(REPLAY[:2]), killed_runs=[1]) == []
