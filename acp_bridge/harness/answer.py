@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import aclosing
-from typing import Literal
+from typing import Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -33,6 +33,16 @@ _FINISH: dict[str, JsonValue] = {
     "max_tokens": {"kind": "max-tokens"},
     "refusal": {"kind": "error", "failure": {"message": "the model refused", "code": "REFUSAL"}},
 }
+
+
+CUT_OFF: Final = FailureChunk(
+    message="the model's answer was cut off", code="TRANSPORT", retryable=True
+)
+"""A stream that ended without a stop."""
+
+EMPTY: Final = FailureChunk(
+    message="the model gave an empty answer", code="EMPTY_RESPONSE", retryable=True
+)
 
 
 @attrs.frozen(slots=True)
@@ -141,15 +151,11 @@ class AnswerTaker:
                         return chunk
                     case _:
                         recorder.add(chunk)
-        return FailureChunk(
-            message="the model's answer was cut off", code="TRANSPORT", retryable=True
-        )
+        return CUT_OFF
 
     def _checked_stop(self, recorder: AnswerRecorder, stop: StopChunk) -> StopChunk | FailureChunk:
-        if not recorder.content(with_calls=True) and stop.reason in {"end_turn", "tool_calls"}:
-            return FailureChunk(
-                message="the model gave an empty answer", code="EMPTY_RESPONSE", retryable=True
-            )
+        if is_empty(recorder, stop):
+            return EMPTY
         finish = _FINISH[stop.reason]
         assert isinstance(finish, dict)
         recorder.finish(finish, replay_state=stop.replay_state)
@@ -196,6 +202,11 @@ def _replay_state(state: JsonObject, *, with_calls: bool) -> JsonObject:
         return state
     kept = [b for b in blocks if not (isinstance(b, dict) and b.get("type") == "tool-call")]
     return {**state, "blocks": kept}
+
+
+def is_empty(recorder: AnswerRecorder, stop: StopChunk) -> bool:
+    """Whether an answer that should say something says nothing."""
+    return stop.reason in {"end_turn", "tool_calls"} and not recorder.content(with_calls=True)
 
 
 def failure_json(failure: FailureChunk) -> JsonObject:

@@ -59,7 +59,10 @@ def request_rows(desk: Desk) -> list[Draft]:
     rows: list[Draft] = []
     reason = desk.memory.header_reason(header)
     if reason is not None:
-        rows.append(Draft("request/header", {"header": header, "reason": reason}))
+        data: JsonObject = {"header": header, "reason": reason}
+        if desk.memory.is_cut and reason != "series":
+            data["startsSeries"] = True
+        rows.append(Draft("request/header", data))
     if context != desk.memory.request_context:
         rows.append(Draft("request/context", context))
     return rows

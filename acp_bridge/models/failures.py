@@ -78,7 +78,9 @@ def failure_from_status(
     status: int, message: str, *, retry_after_s: float | None = None
 ) -> FailureChunk:
     """The failure that an HTTP answer with this status is."""
-    return _failure(_code_of_status(status), message, status, retry_after_s)
+    return _failure(
+        code_of_error(ProviderError(status, (), message)), message, status, retry_after_s
+    )
 
 
 def lost_connection(message: str = "the connection to the model was lost") -> FailureChunk:

@@ -63,6 +63,7 @@ class EmbeddedRuntime:
         tools: Callable[[], Iterable[Tool]],
         outside: Outside,
         runs_here: bool = True,
+        compacts: bool = True,
     ) -> None:
         self._store = SessionStore(
             home / "sessions", clock=outside.clock, index=home / "index.sqlite3"
@@ -81,6 +82,7 @@ class EmbeddedRuntime:
             spill_dir=home / "spill",
             env=outside.env,
             runs_here=runs_here,
+            compacts=compacts,
         )
         self._open: dict[SessionId, HarnessSession] = {}
         self._moving: dict[SessionId, anyio.Event] = {}
