@@ -62,6 +62,8 @@ class Compactions:
         self._left = int(said) if isinstance(said, int | float) and said else estimated
 
     def _end(self, error: JsonValue) -> Iterator[SessionUpdate]:
+        if self._open is None:
+            return
         if error is None:
             text = f"Done: about {max(0, self._freed - self._left):,} tokens less."
             yield from self._tell("completed", text)

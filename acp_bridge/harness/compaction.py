@@ -34,6 +34,7 @@ from acp_bridge.harness.window import (
     estimate,
     fitting,
     newest_exchange,
+    newest_said,
     shadow_of,
     text_tokens,
     tokens_held,
@@ -134,10 +135,8 @@ class Room:
             return None
         self._pressed = True
         rows = surface_rows(self._desk)
-        last = rows[-1:]
-        # The message that is to be answered stays, an answer's results may go.
-        kept = max(self._newest(rows), 1 if last and last[0].type == "user/message" else 0)
-        return shadow_of(rows, tail_tokens=int(TAIL_RATIO * self._held(rows)), kept=kept)
+        tail = int(TAIL_RATIO * self._held(rows))
+        return shadow_of(rows, tail_tokens=tail, kept=self._newest(rows))
 
     def answered(self) -> None:
         """The model answered: the next request that is too long is another case."""
@@ -169,10 +168,13 @@ class Room:
         return shadow if shadow is not None and shadow.tokens >= least else None
 
     def _newest(self, rows: list[Event]) -> int:
-        """The rows of the last answer and its results, which the model is to go on from.
+        """The rows at the end that the model is to go on from: they stay.
 
-        They stay, unless they alone take up so much that summarizing the rest is no help.
+        But an answer with its results does not if it alone takes up so much that summarizing the
+        rest is no help.
         """
+        if said := newest_said(rows):
+            return said
         count = newest_exchange(rows)
         tokens = estimate(messages_of(rows[len(rows) - count :]))
         return count if tokens < ROOM_RATIO * self._tokens_max else 0

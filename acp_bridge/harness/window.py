@@ -108,6 +108,14 @@ def newest_exchange(rows: Sequence[Event]) -> int:
     return len(rows) - place
 
 
+def newest_said(rows: Sequence[Event]) -> int:
+    """How many rows at the end are messages that nobody answered yet."""
+    place = len(rows)
+    while place and rows[place - 1].type == "user/message":
+        place -= 1
+    return len(rows) - place
+
+
 def fitting(messages: Sequence[JsonObject], *, tokens: int) -> list[JsonObject]:
     """The messages, their long parts cut in the middle as far as it takes to fit; else the last."""
     fit = list(messages)
