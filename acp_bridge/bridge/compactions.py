@@ -65,8 +65,7 @@ class Compactions:
         if self._open is None:
             return
         if error is None:
-            text = f"Done: about {max(0, self._freed - self._left):,} tokens less."
-            yield from self._tell("completed", text)
+            yield from self._tell("completed", "Done: the model goes on from a summary of it.")
         elif error == _CANCELLED:
             yield from self._tell("cancelled", "Cancelled.")
         else:

@@ -69,7 +69,7 @@ def test_other_clients_get_one_thought(replay: bool) -> None:
     assert texts == [
         "Summarizing what was said before…\n",
         "The model call failed: busy. Trying again (1 of 5).\n",
-        "Done: about 697 tokens less.\n",
+        "Done: the model goes on from a summary of it.\n",
     ]
     assert "That failed: no." in str(shown(START, failed("no"), items=False))
     assert "Cancelled." in str(shown(START, failed("cancelled"), items=False))
