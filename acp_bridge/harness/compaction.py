@@ -28,14 +28,14 @@ from acp_bridge.harness.requests import (
 from acp_bridge.harness.retry import RETRIES_MAX, Retry, next_retry
 from acp_bridge.harness.window import (
     ROOM_RATIO,
-    TAIL_RATIO,
-    WORTH_RATIO,
     Shadow,
     estimate,
     fitting,
+    is_worth,
     newest_exchange,
     newest_said,
     shadow_of,
+    tail_of,
     text_tokens,
     tokens_held,
     tokens_max,
@@ -115,19 +115,19 @@ class Room:
     def shadow_before(self, message: JsonObject) -> Shadow | None:
         """What to summarize before this message is answered; None: there is room for it."""
         rows = surface_rows(self._desk)
-        held = self._held(rows) + estimate([message])
-        return self._shadow(rows, held) if held >= self._tokens_max else None
+        taken = held(self._desk, rows) + estimate([message])
+        return self._shadow(rows) if taken >= self._tokens_max else None
 
     def is_full(self, results: list[JsonObject]) -> bool:
         """Whether the last answer and these results of its calls leave too little room."""
         rows = surface_rows(self._desk)
         before = rows[: len(rows) - newest_exchange(rows) + 1]
-        return self._held(before) + estimate(results) >= self._tokens_max
+        return held(self._desk, before) + estimate(results) >= self._tokens_max
 
     def shadow_between_steps(self) -> Shadow | None:
         """What to summarize between two steps; None: nothing that is worth it."""
         rows = surface_rows(self._desk)
-        return self._shadow(rows, self._held(rows), kept=self._newest(rows))
+        return self._shadow(rows, kept=self._newest(rows))
 
     def shadow_in_need(self) -> Shadow | None:
         """What to summarize after a request was too long; None if that was so just before."""
@@ -135,8 +135,7 @@ class Room:
             return None
         self._pressed = True
         rows = surface_rows(self._desk)
-        tail = int(TAIL_RATIO * self._held(rows))
-        return shadow_of(rows, tail_tokens=tail, kept=self._newest(rows))
+        return shadow_of(rows, tail_tokens=tail_of(rows), kept=self._newest(rows))
 
     def answered(self) -> None:
         """The model answered: the next request that is too long is another case."""
@@ -157,15 +156,11 @@ class Room:
             context_window=model.context_window, output_tokens_max=model.info.output_tokens_max
         )
 
-    def _held(self, rows: list[Event]) -> int:
-        return held(self._desk, rows)
-
-    def _shadow(self, rows: list[Event], taken: int, *, kept: int = 0) -> Shadow | None:
+    def _shadow(self, rows: list[Event], *, kept: int = 0) -> Shadow | None:
         if self._failed or not self._desk.world.compacts:
             return None
-        shadow = shadow_of(rows, tail_tokens=int(TAIL_RATIO * taken), kept=kept)
-        least = WORTH_RATIO * self._desk.model.context_window
-        return shadow if shadow is not None and shadow.tokens >= least else None
+        shadow = shadow_of(rows, tail_tokens=tail_of(rows), kept=kept)
+        return shadow if shadow is not None and is_worth(shadow, rows) else None
 
     def _newest(self, rows: list[Event]) -> int:
         """The rows at the end that the model is to go on from: they stay.
@@ -201,7 +196,7 @@ async def compact_by_hand(
         StoreFailedError: the disk refused.
     """
     rows = surface_rows(desk)
-    shadow = shadow_of(rows, tail_tokens=int(TAIL_RATIO * held(desk, rows)))
+    shadow = shadow_of(rows, tail_tokens=tail_of(rows))
     if shadow is None or shadow.tokens <= estimate([_checkpoint_message("", {}, "")]):
         return None
     return await compact(desk, shadow, turn=None, command_id=command_id, instructions=instructions)

@@ -17,13 +17,14 @@ FULL_RATIO: Final = 0.8
 """From this part of the window on, the next request could be one too many."""
 
 TAIL_RATIO: Final = 0.16
-"""The newest part of what is held that stays as it is: the real runtime's number."""
+"""The newest part of the messages that stays as it is: the real runtime's number. Not of the
+window: an estimate below the provider's count would make the tail as much too long."""
 
 ROOM_RATIO: Final = 0.5
 """However long an answer may get, this part of the window is for what it answers."""
 
 WORTH_RATIO: Final = 0.1
-"""A summary that nobody asked for must stand for this part of the window, or it frees too little
+"""A summary that nobody asked for must stand for this part of the messages, or it frees too little
 for what it costs."""
 
 BYTES_PER_TOKEN: Final = 4
@@ -70,6 +71,16 @@ def tokens_held(rows: Sequence[Event], *, beside: Callable[[], int]) -> int:
         if counted and rows[place].seq > cut:
             return counted + estimate(map(message_of, rows[place + 1 :]))
     return beside() + estimate(map(message_of, rows))
+
+
+def tail_of(rows: Sequence[Event]) -> int:
+    """How many tokens of these rows are the tail that stays, estimated."""
+    return int(TAIL_RATIO * estimate(map(message_of, rows)))
+
+
+def is_worth(shadow: Shadow, rows: Sequence[Event]) -> bool:
+    """Whether a slice is so much of the rows that a summary of it gains something."""
+    return shadow.tokens >= WORTH_RATIO * estimate(map(message_of, rows))
 
 
 def tokens_max(*, context_window: int, output_tokens_max: int | None) -> int:
