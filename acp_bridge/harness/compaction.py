@@ -131,7 +131,7 @@ class Room:
 
     def shadow_in_need(self) -> Shadow | None:
         """What to summarize after a request was too long; None if that was so just before."""
-        if self._pressed or not self._desk.world.compacts:
+        if self._pressed:
             return None
         self._pressed = True
         rows = surface_rows(self._desk)

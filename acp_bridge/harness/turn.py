@@ -30,6 +30,9 @@ STEP_LIMIT = "STEP_LIMIT"
 
 _REFUSAL: JsonObject = {"message": "The model refused to answer.", "code": "REFUSAL"}
 NO_ROOM = "Send a shorter message, choose a model with a larger window, or go on in a new session."
+MAKE_ROOM = (
+    "Make room with /compact, choose a model with a larger window, or go on in a new session."
+)
 FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
 
 
@@ -155,6 +158,8 @@ class Turn:
 
     async def _shorten(self) -> str | None:
         """After a request that was too long: a new step over less, or what the user can do."""
+        if not self._desk.world.compacts:
+            return MAKE_ROOM
         shadow = self._room.shadow_in_need()
         if shadow is None:
             return NO_ROOM

@@ -332,6 +332,7 @@ async def test_it_can_be_switched_off_and_done_by_hand_then(tmp_path: Path) -> N
         await r.prompt("first")
         end = await r.prompt("second")
         assert (end.kind, end.code) == ("error", "CONTEXT_WINDOW")
+        assert "Make room with /compact" in str(end.details)
         assert not r.data("compaction/start")
         assert await r.ended(compact(r)) == TurnEnd("completed")
         assert await r.prompt("third") == TurnEnd("completed")
