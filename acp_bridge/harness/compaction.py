@@ -8,6 +8,7 @@ the model sees is as it was. `Room` decides in a turn, `compact_by_hand` for ``/
 import json
 import logging
 from contextlib import aclosing, suppress
+from functools import lru_cache
 from typing import Final
 
 import anyio
@@ -23,7 +24,6 @@ from acp_bridge.harness.requests import (
     model_request,
     surface_rows,
     system_text,
-    tool_list,
 )
 from acp_bridge.harness.retry import RETRIES_MAX, Retry, next_retry
 from acp_bridge.harness.window import (
@@ -40,7 +40,7 @@ from acp_bridge.harness.window import (
     tokens_held,
     tokens_max,
 )
-from acp_bridge.ports import FailureChunk, Model, ModelRequest, StopChunk
+from acp_bridge.ports import FailureChunk, Model, ModelRequest, StopChunk, Tool
 from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue
 
 logger = logging.getLogger(__name__)
@@ -115,14 +115,16 @@ class Room:
     def shadow_before(self, message: JsonObject) -> Shadow | None:
         """What to summarize before this message is answered; None: there is room for it."""
         rows = surface_rows(self._desk)
-        taken = held(self._desk, rows) + estimate([message])
+        taken = self._held(rows) + estimate([message])
         return self._shadow(rows) if taken >= self._tokens_max else None
 
     def is_full(self, results: list[JsonObject]) -> bool:
         """Whether the last answer and these results of its calls leave too little room."""
+        if self._failed or not self._desk.world.compacts:
+            return False
         rows = surface_rows(self._desk)
         before = rows[: len(rows) - newest_exchange(rows) + 1]
-        return held(self._desk, before) + estimate(results) >= self._tokens_max
+        return self._held(before) + estimate(results) >= self._tokens_max
 
     def shadow_between_steps(self) -> Shadow | None:
         """What to summarize between two steps; None: nothing that is worth it."""
@@ -156,6 +158,9 @@ class Room:
             context_window=model.context_window, output_tokens_max=model.info.output_tokens_max
         )
 
+    def _held(self, rows: list[Event]) -> int:
+        return tokens_held(rows, beside=lambda: _tools_tokens(self._desk))
+
     def _shadow(self, rows: list[Event], *, kept: int = 0) -> Shadow | None:
         if self._failed or not self._desk.world.compacts:
             return None
@@ -175,14 +180,15 @@ class Room:
         return count if tokens < ROOM_RATIO * self._tokens_max else 0
 
 
-def held(desk: Desk, rows: list[Event]) -> int:
-    """What the next request over these rows takes of the model's window."""
+def _tools_tokens(desk: Desk) -> int:
+    return _tokens_of_tools(tuple(desk.tools.values()))
 
-    def beside() -> int:
-        tools = json.dumps(list(tool_list(desk)), ensure_ascii=False)
-        return text_tokens(tools)
 
-    return tokens_held(rows, beside=beside)
+@lru_cache(maxsize=4)  # they are the same ones in every turn, and a third of a millisecond's work
+def _tokens_of_tools(tools: tuple[Tool, ...]) -> int:
+    return sum(
+        text_tokens(f"{tool.name}{tool.description}{json.dumps(tool.parameters)}") for tool in tools
+    )
 
 
 async def compact_by_hand(
@@ -331,9 +337,9 @@ class _Summarizer:
         whole = tokens_max(
             context_window=model.context_window, output_tokens_max=model.info.output_tokens_max
         )
-        tools = json.dumps(list(tool_list(self._desk)), ensure_ascii=False)
         (head, *_) = surface_rows(self._desk)
-        beside = text_tokens(tools) + text_tokens(system_text(head) + _REQUEST + instructions)
+        texts = system_text(head) + _REQUEST + instructions
+        beside = _tools_tokens(self._desk) + text_tokens(texts)
         return max(whole - beside, model.context_window // 4)
 
     def _request(self, messages: list[JsonObject], tokens: int, instructions: str) -> ModelRequest:

@@ -8,13 +8,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 from fake_models import FakeCatalog, FakeModel, Said
-from harness_rig import WAIT_S, Rig, call, rig, script
+from harness_rig import WAIT_S, FakeClient, Rig, bash, call, rig, script
 
 from acp_bridge.harness.session import WaitingPrompt
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
 from acp_bridge.ports import ModelRequest, StopChunk, TextChunk, UsageChunk
-from acp_bridge.vocabulary import Command, Event, JsonObject, JsonValue, TurnEnd
+from acp_bridge.vocabulary import Answer, Command, Event, JsonObject, JsonValue, TurnEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -485,7 +485,26 @@ async def test_a_disk_that_fails_in_the_middle_is_an_error_and_closed_later(
         assert r.writer.state.compaction is None
 
 
-async def test_grants_mode_title_and_place_in_the_script_survive(tmp_path: Path) -> None:
+async def test_what_was_allowed_always_is_not_asked_again_after_it(tmp_path: Path) -> None:
+    m = model(
+        tmp_path,
+        [{"text": LONG}, bash("b1", "true")],
+        [{"text": "one"}],
+        [bash("b2", "true")],
+        [{"text": "two"}],
+        summaries=[[{"text": "They ran it."}]],
+    )
+    client = FakeClient(Answer.ALLOW_ALWAYS)
+    async with rig(tmp_path, m, client=client) as r:
+        await r.prompt("first")
+        await r.ended(compact(r))
+        assert r.data("command/done")[0]["kind"] == "success"
+        await r.prompt("second")
+        assert len(client.asks) == 1
+        assert len(r.results()) == 2
+
+
+async def test_mode_title_and_place_in_the_script_survive(tmp_path: Path) -> None:
     m = model(
         tmp_path,
         [{"text": LONG}, LOW],
