@@ -8,7 +8,6 @@ the model sees is as it was. `Room` decides in a turn, `compact_by_hand` for ``/
 import json
 import logging
 from contextlib import aclosing, suppress
-from functools import lru_cache
 from typing import Final
 
 import anyio
@@ -40,7 +39,7 @@ from acp_bridge.harness.window import (
     tokens_held,
     tokens_max,
 )
-from acp_bridge.ports import FailureChunk, Model, ModelRequest, StopChunk, Tool
+from acp_bridge.ports import FailureChunk, Model, ModelRequest, StopChunk
 from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue
 
 logger = logging.getLogger(__name__)
@@ -181,13 +180,9 @@ class Room:
 
 
 def _tools_tokens(desk: Desk) -> int:
-    return _tokens_of_tools(tuple(desk.tools.values()))
-
-
-@lru_cache(maxsize=4)  # they are the same ones in every turn, and a third of a millisecond's work
-def _tokens_of_tools(tools: tuple[Tool, ...]) -> int:
     return sum(
-        text_tokens(f"{tool.name}{tool.description}{json.dumps(tool.parameters)}") for tool in tools
+        text_tokens(f"{tool.name}{tool.description}{json.dumps(tool.parameters)}")
+        for tool in desk.tools.values()
     )
 
 

@@ -57,7 +57,11 @@ _WORDS = (
     # Without a code of its own at one provider each; the status alone would call them our fault.
     (re.compile(r"credit balance is too low|insufficient balance", re.IGNORECASE), "QUOTA"),
     (
-        re.compile(r"prompt is too long|maximum context length|context window", re.IGNORECASE),
+        re.compile(
+            r"prompt is too long|maximum context length|context (?:window|limit|size)"
+            r"|exceeds the maximum number of tokens",
+            re.IGNORECASE,
+        ),
         "CONTEXT_WINDOW",
     ),
 )

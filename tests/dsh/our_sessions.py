@@ -170,7 +170,8 @@ FULL: JsonObject = {"usage": {"input_tokens": 110_000, "output_tokens": 100}}
 
 async def _compacted_by_hand(editor: Editor, bench: Bench, place: str) -> str:
     bench.answers([{"text": LONG}], [{"text": "After the summary."}], agent=place)
-    bench.summaries([{"text": "They spoke of größer."}], agent=place)
+    busy: JsonObject = {"error": {"status": 503, "message": "busy", "retry_after_s": 0}}
+    bench.summaries([busy], [{"text": "They spoke of größer."}], agent=place)
     session_id = await editor.new(bench.cwd)
     for words in ("Before it", "/compact keep größer", "After it"):
         assert await editor.prompt(session_id, words) == "end_turn"
