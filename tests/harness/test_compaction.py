@@ -290,21 +290,24 @@ async def test_a_request_that_stays_too_long_is_no_loop_and_says_what_to_do(
     m = model(
         tmp_path,
         [{"text": LONG}, LOW],
+        [{"text": "short, so that it stays"}],
         [TOO_LONG],
         [TOO_LONG],
         [{"text": "three"}],
-        summaries=[[{"text": "They talked."}]],
+        summaries=[[{"text": "They talked."}]] * 2,
     )
     async with rig(tmp_path, m) as r:
         await r.prompt("first")
+        await r.prompt("short")
         end = await r.prompt("second")
         assert (end.kind, end.code) == ("error", "CONTEXT_WINDOW")
         assert end.details == (
             "prompt is too long. Send a shorter message, choose a model with a larger window, "
             "or go on in a new session."
         )
+        assert len(r.data("compaction/start")) == 1
         assert await r.prompt("third") == TurnEnd("completed")
-    assert len(m.asked) == 5
+    assert "short, so that it stays" in str(m.asked[-1].messages)
 
 
 async def test_a_first_prompt_that_is_too_long_is_summarized_for_the_next_one(
