@@ -290,7 +290,7 @@ async def test_a_request_that_stays_too_long_is_no_loop_and_says_what_to_do(
     m = model(
         tmp_path,
         [{"text": LONG}, LOW],
-        [{"text": "short, so that it stays"}],
+        [{"text": "short, so that it stays. " * 40}],
         [TOO_LONG],
         [TOO_LONG],
         [{"text": "three"}],
