@@ -20,6 +20,10 @@ EXECUTIONS: Final = ("local", "client")
 """Where commands run: in a process of ours, or in a terminal of the client and nowhere else."""
 
 
+COMPACTIONS: Final = ("auto", "off")
+"""Whether a session is compacted by itself near its window's end, or by ``/compact`` alone."""
+
+
 class ModelSettings(NamedTuple):
     """What the user says of a model: sizes in tokens; ``None`` leaves what is known of it."""
 
@@ -40,6 +44,7 @@ class Settings(NamedTuple):
     mode: str = "ask"
     runtime: str = "embedded"
     execution: str = "local"
+    compact: str = "auto"
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
@@ -66,6 +71,12 @@ SETTINGS: Final = (
         "ACP_BRIDGE_EXECUTION",
         "where commands run: here, or in terminals of the client",
         choices=EXECUTIONS,
+    ),
+    Setting(
+        "compact",
+        "ACP_BRIDGE_COMPACT",
+        "whether a conversation is summarized when the model's window fills up",
+        choices=COMPACTIONS,
     ),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
     Setting(
@@ -110,7 +121,13 @@ def resolve(
     return _settings(found)._replace(models=models), found
 
 
-_DEFAULTS = {"mode": "ask", "runtime": "embedded", "execution": "local", "log_stderr": "false"}
+_DEFAULTS = {
+    "mode": "ask",
+    "runtime": "embedded",
+    "execution": "local",
+    "compact": "auto",
+    "log_stderr": "false",
+}
 
 
 def _from_outside(
@@ -220,6 +237,7 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         mode=text("mode") or "ask",
         runtime=text("runtime") or "embedded",
         execution=text("execution") or "local",
+        compact=text("compact") or "auto",
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),
         log_stderr=(text("log_stderr") or "").lower() in _TRUE,

@@ -397,7 +397,8 @@ class ModelRequest:
 
     ``messages`` are log messages (role, content blocks) in surface order without the system one;
     ``tools`` are ``{name, description, parameters}``. ``agent`` is the asker's place ("1", "1/1")
-    and ``position`` how many answers it has had under this provider: only scripted models use them.
+    and ``position`` how many answers of this purpose it has had under this provider: only scripted
+    models use them.
     """
 
     system: str

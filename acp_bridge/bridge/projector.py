@@ -6,7 +6,9 @@ replayed: deltas (a message whose deltas were sent is not sent again), a diff sh
 question, terminal output as it comes, usage in between. User chunks exist in replay only: a
 client knows what its user typed.
 
-Rows that replace others on the model's view (prompt change, compaction, pruning) show nothing.
+Rows that replace others on the model's view (prompt change, checkpoint, pruning) show nothing:
+what was said stays as it was shown. A compaction itself shows in its place, and usage drops with
+it, to an estimate until the next answer counts.
 """
 
 import base64
@@ -36,6 +38,7 @@ from acp_bridge.acp.types import (
 )
 from acp_bridge.bridge import tool_calls
 from acp_bridge.bridge.clients import View
+from acp_bridge.bridge.compactions import Compactions
 from acp_bridge.bridge.prompts import acp_block_from_log
 from acp_bridge.vocabulary import (
     CallId,
@@ -105,6 +108,7 @@ class Projector:
         self._calls: dict[CallId, ShownCall] = {}
         self._asks: dict[str, CallId] = {}
         self._acp_ids: set[str] = set()
+        self._compactions = Compactions(as_items=view.compactions)
         self._window: int | None = None
         self._usage: UsageUpdate | None = None
 
@@ -291,6 +295,14 @@ class Projector:
         if not self._replay:
             yield self._usage
 
+    def _compaction(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        yield from self._compactions.project(event.type, data)
+        if event.type == "compaction/end" and "error" not in data and self._usage is not None:
+            used = self._compactions.used_after(self._usage.used)
+            self._usage = UsageUpdate(used=used, size=self._usage.size)
+            if not self._replay:
+                yield self._usage
+
     def _asked(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         call_id = CallId(str(data.get("callId")))
         self._asks[str(data.get("id"))] = call_id
@@ -436,6 +448,11 @@ class Projector:
         "command/run": _command,
         "command/done": _command_done,
         "plugin:acp-bridge/notice": _notice,
+        "compaction/start": _compaction,
+        "plugin:acp-bridge/summary-retry": _compaction,
+        "compaction/summary": _compaction,
+        "compaction/end": _compaction,
+        "session/end-seed": _compaction,
         "approval/asked": _asked,
         "approval/decided": _decided,
         "tool/call": _called,

@@ -108,6 +108,7 @@ def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
         tools=_tools,
         outside=outside,
         runs_here=_runs_here(settings),
+        compacts=settings.compact == "auto",
     )
 
 

@@ -1,4 +1,4 @@
-"""The embedded harness: turn and step loop, inbox, approvals, retry, and the built-in tools.
+"""The embedded harness: turns and steps, inbox, approvals, retry, compaction, built-in tools.
 
 Owns: the order of a session's rows (design: sessions, dsh-events), when the user is asked, how a
 failed model call is tried again, and how a turn ends in every way it can end.

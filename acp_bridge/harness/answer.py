@@ -1,17 +1,16 @@
 """One model answer for one step: the request, the stream, and retry until an end that counts."""
 
 import logging
-from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Literal
+from typing import Final, Literal
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import attrs
 
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.recorder import AnswerRecorder
+from acp_bridge.harness.requests import messages_of, model_request, surface_rows
 from acp_bridge.harness.retry import RETRIES_MAX, Retry, next_retry
 from acp_bridge.ports import (
     FailureChunk,
@@ -20,8 +19,7 @@ from acp_bridge.ports import (
     StopChunk,
     TextChunk,
 )
-from acp_bridge.sessions.surface import text_of
-from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue, StreamDelta
+from acp_bridge.vocabulary import Draft, JsonObject, JsonValue, StreamDelta
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +33,16 @@ _FINISH: dict[str, JsonValue] = {
     "max_tokens": {"kind": "max-tokens"},
     "refusal": {"kind": "error", "failure": {"message": "the model refused", "code": "REFUSAL"}},
 }
+
+
+CUT_OFF: Final = FailureChunk(
+    message="the model's answer was cut off", code="TRANSPORT", retryable=True
+)
+"""A stream that ended without a stop."""
+
+EMPTY: Final = FailureChunk(
+    message="the model gave an empty answer", code="EMPTY_RESPONSE", retryable=True
+)
 
 
 @attrs.frozen(slots=True)
@@ -143,40 +151,24 @@ class AnswerTaker:
                         return chunk
                     case _:
                         recorder.add(chunk)
-        return FailureChunk(
-            message="the model's answer was cut off", code="TRANSPORT", retryable=True
-        )
+        return CUT_OFF
 
     def _checked_stop(self, recorder: AnswerRecorder, stop: StopChunk) -> StopChunk | FailureChunk:
-        if not recorder.content(with_calls=True) and stop.reason in {"end_turn", "tool_calls"}:
-            return FailureChunk(
-                message="the model gave an empty answer", code="EMPTY_RESPONSE", retryable=True
-            )
+        if is_empty(recorder, stop):
+            return EMPTY
         finish = _FINISH[stop.reason]
         assert isinstance(finish, dict)
         recorder.finish(finish, replay_state=stop.replay_state)
         return stop
 
     def _request(self) -> ModelRequest:
-        desk = self._desk
-        told = desk.committer.told
-        surface = desk.committer.writer.state.surface
-        messages = [
-            message for seq in surface if (message := _model_message(told[seq])) is not None
-        ]
-        return ModelRequest(
-            system=_system_text(told[surface[0]]),
-            messages=messages,
-            tools=tool_list(desk),
+        return model_request(
+            self._desk,
+            messages_of(surface_rows(self._desk)),
             purpose="turn",
-            agent=desk.place,
-            position=desk.memory.position,
+            position=self._desk.memory.position,
             effort=self._effort,
-            find_image=self._find_image,
         )
-
-    async def _find_image(self, attachment_id: str) -> bytes | None:
-        return await anyio.to_thread.run_sync(self._desk.world.find_attachment, attachment_id)
 
     def _retry_row(self, retry_id: str, retry: Retry, failure: FailureChunk) -> Draft:
         data: JsonObject = {
@@ -212,47 +204,14 @@ def _replay_state(state: JsonObject, *, with_calls: bool) -> JsonObject:
     return {**state, "blocks": kept}
 
 
+def is_empty(recorder: AnswerRecorder, stop: StopChunk) -> bool:
+    """Whether an answer that should say something says nothing."""
+    return stop.reason in {"end_turn", "tool_calls"} and not recorder.content(with_calls=True)
+
+
 def failure_json(failure: FailureChunk) -> JsonObject:
     """A failure as the log holds it."""
     data: JsonObject = {"message": failure.message, "code": failure.code}
     if failure.status is not None:
         data["status"] = failure.status
     return data
-
-
-def tool_list(desk: Desk) -> Sequence[JsonObject]:
-    """The tools as ``request/header`` rows and model requests list them."""
-    return [
-        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        for tool in desk.tools.values()
-    ]
-
-
-def _system_text(head: Event) -> str:
-    """The system prompt as the log has it; nothing where another program left it out."""
-    if head.type != "system/message":
-        return ""
-    assert isinstance(head.data, dict)
-    message = head.data["message"]
-    assert isinstance(message, dict)
-    return text_of(message)
-
-
-def _model_message(event: Event) -> JsonObject | None:
-    """The message that a surface row gives the model; None for the system row and empty ones.
-
-    Ids, and the client's form of attachments, are ours alone: a model sees neither.
-    """
-    assert isinstance(event.data, dict)
-    message = event.data if event.type == "user/message" else event.data["message"]
-    assert isinstance(message, dict)
-    content = message["content"]
-    if event.type == "system/message" or not content:
-        return None
-    assert isinstance(content, list)
-    seen: list[JsonValue] = [
-        {key: value for key, value in block.items() if key != "_meta"}
-        for block in content
-        if isinstance(block, dict)
-    ]
-    return {**{key: value for key, value in message.items() if key != "id"}, "content": seen}

@@ -73,15 +73,28 @@ class Planned:
 
 
 class CallRunner:
-    """Runs one answer's calls. ``unanswered`` are those without a result, for whoever cancels."""
+    """Runs one answer's calls. ``unanswered`` are those without a result, for whoever cancels.
 
-    def __init__(self, desk: Desk, *, turn: int, step: int, calls: list[JsonObject]) -> None:
+    ``is_full`` says of all results whether something must be done before the next step starts.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        turn: int,
+        step: int,
+        calls: list[JsonObject],
+        is_full: Callable[[list[JsonObject]], bool],
+    ) -> None:
         self._desk = desk
         self._turn = turn
         self._step = step
         self._failure: BridgeError | None = None
-        self.step_ended = False
-        """Whether the step's end (and the next one's start) are in the log."""
+        self._is_full = is_full
+        self._results: list[JsonObject] = []
+        self.next_started = False
+        """Whether the next step's start is in the log, behind this one's end."""
         self.unanswered: dict[CallId, Planned] = {}
         for call in calls:
             planned = self._plan(call)
@@ -196,18 +209,25 @@ class CallRunner:
 
     async def _answer(self, call: Planned, result: ToolResult) -> None:
         rows = [Draft(kind, data) for kind, data in result.rows]
-        rows.append(self._result_row(call, result))
+        row = self._result_row(call, result)
+        assert isinstance(row.data, dict)
+        result_message = row.data["message"]
+        assert isinstance(result_message, dict)
+        rows.append(row)
+        self._results.append(result_message)
         del self.unanswered[call.call_id]
-        is_last = not self.unanswered
-        if is_last:
+        goes_on = False
+        if not self.unanswered:
             rows.append(Draft("step/end", {"turn": self._turn, "step": self._step}))
-            rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
+            goes_on = not self._is_full(self._results)
+            if goes_on:
+                rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
         try:
             await self._desk.committer.commit(rows)
         except BaseException:
             self.unanswered[call.call_id] = call
             raise
-        self.step_ended = is_last
+        self.next_started = goes_on
 
     def _plan(self, call: JsonObject) -> Planned:
         name, text = str(call["name"]), str(call["arguments"])

@@ -74,12 +74,13 @@ class Committer:
         return ticket.events
 
     async def repair(self) -> None:
-        """Close a turn that a failing disk left open in the log; a no-op without one.
+        """Close a turn or a compaction that a failing disk left open; a no-op without one.
 
         Raises:
             StoreFailedError: the disk still refuses.
         """
-        if self._writer.state.turn is not None:
+        state = self._writer.state
+        if state.turn is not None or state.compaction is not None:
             with anyio.CancelScope(shield=True):
                 async with self._lock:
                     self._tell(await anyio.to_thread.run_sync(self._writer.repair))

@@ -22,6 +22,7 @@ class World:
     [0, 1). ``spill_dir`` takes tool output too large for a log; ``env`` is what commands see.
     ``keep_attachment`` and ``find_attachment`` store and fetch image bytes by ``sha256:<hex>``;
     both block. ``runs_here``: commands run in this process, not with whoever drives the session.
+    ``compacts``: a session whose model's window fills up is compacted without being asked.
     """
 
     clock: Callable[[], int]
@@ -32,6 +33,7 @@ class World:
     spill_dir: Path
     env: Mapping[str, str]
     runs_here: bool = True
+    compacts: bool = True
 
 
 class ToolBox(Mapping[str, Tool]):

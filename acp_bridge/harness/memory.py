@@ -13,6 +13,7 @@ from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Mode
 PLACE_ROW = "plugin:acp-bridge/place"
 GRANT_ROW = "plugin:acp-bridge/grant"
 NOTICE_ROW = "plugin:acp-bridge/notice"
+SUMMARY_RETRY_ROW = "plugin:acp-bridge/summary-retry"
 SCRIPTED = "scripted"
 _PLACE = re.compile(r"[1-9][0-9]{0,8}(?:/[1-9][0-9]{0,8})*")
 
@@ -29,6 +30,10 @@ class SessionMemory:
         """The asker's place that the log records, None if it records none."""
         self.position = 0
         """Model calls under a scripted request header in the session's own range."""
+        self.summaries = 0
+        """As ``position``, of the calls that were to write a summary."""
+        self.is_cut = False
+        """Whether rows were replaced by shorter ones since the last request header."""
         self.grants: set[str] = set()
         self.sets_up = False
         """Whether the birth rows (preset, sandbox, policy) are written."""
@@ -47,7 +52,9 @@ class SessionMemory:
             return "initial"
         if self.reopened:
             return "resume"
-        return "change" if header != self.request_header else None
+        if header != self.request_header:
+            return "change"
+        return "series" if self.is_cut else None
 
     @property
     def mode(self) -> Mode | None:
@@ -58,13 +65,15 @@ class SessionMemory:
 
     def apply(self, event: Event) -> None:
         """Fold one event."""
+        if isinstance(event.surface_op, tuple) and event.type != "system/message":
+            self.is_cut = True
         fold = _FOLDS.get(event.type)
         if fold is not None and isinstance(event.data, dict):
             fold(self, event.data)
 
 
 def _header(memory: SessionMemory, data: JsonObject) -> None:
-    memory.reopened = False
+    memory.reopened = memory.is_cut = False
     header = data.get("header")
     if isinstance(header, dict):
         memory.request_header = header
@@ -83,9 +92,18 @@ def _title(memory: SessionMemory, data: JsonObject) -> None:
 
 
 def _answered(memory: SessionMemory, _data: JsonObject) -> None:
-    config = (memory.request_header or {}).get("config")
-    if isinstance(config, dict) and config.get("provider") == SCRIPTED:
+    if _is_scripted(memory):
         memory.position += 1
+
+
+def _summarized(memory: SessionMemory, _data: JsonObject) -> None:
+    if _is_scripted(memory):
+        memory.summaries += 1
+
+
+def _is_scripted(memory: SessionMemory) -> bool:
+    config = (memory.request_header or {}).get("config")
+    return isinstance(config, dict) and config.get("provider") == SCRIPTED
 
 
 def _place(memory: SessionMemory, data: JsonObject) -> None:
@@ -102,7 +120,7 @@ def _grant(memory: SessionMemory, data: JsonObject) -> None:
 def _seed_end(memory: SessionMemory, data: JsonObject) -> None:
     if data.get("inherited") is True:
         memory.place = None
-        memory.position = 0
+        memory.position = memory.summaries = 0
         memory.grants.clear()
 
 
@@ -132,6 +150,8 @@ _FOLDS = {
     "session/title": _title,
     "assistant/message": _answered,
     "assistant/attempt": _answered,
+    "compaction/end": _summarized,
+    SUMMARY_RETRY_ROW: _summarized,
     "session/end-seed": _seed_end,
     "permission/preset": _birth,
     "sandbox/mode": _sandbox,

@@ -4,11 +4,11 @@ Each is written where it differs from what the log says already, so an unchanged
 nothing. Pure but for ids.
 """
 
-from acp_bridge.harness.answer import tool_list
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.instructions import system_prompt
 from acp_bridge.harness.memory import NOTICE_ROW, PLACE_ROW, SCRIPTED
 from acp_bridge.harness.modes import mode_rows
+from acp_bridge.harness.requests import tool_list
 from acp_bridge.vocabulary import Draft, JsonObject, JsonValue
 
 
@@ -59,7 +59,10 @@ def request_rows(desk: Desk) -> list[Draft]:
     rows: list[Draft] = []
     reason = desk.memory.header_reason(header)
     if reason is not None:
-        rows.append(Draft("request/header", {"header": header, "reason": reason}))
+        data: JsonObject = {"header": header, "reason": reason}
+        if desk.memory.is_cut and reason != "series":
+            data["startsSeries"] = True
+        rows.append(Draft("request/header", data))
     if context != desk.memory.request_context:
         rows.append(Draft("request/context", context))
     return rows

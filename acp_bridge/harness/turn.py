@@ -2,16 +2,19 @@
 
 The order of rows is the real runtime's (dsh-events section 1, dsh section 3). A text turn takes
 two durable batches, admission and end; a tool step adds one for message and calls and one for
-results.
+results. A compaction stands between steps, or between the turn's start and its first step; the
+message that it makes room for is in the log before it, so that a kill does not lose what was said.
 """
 
 import logging
 
 import anyio
+import attrs
 
 from acp_bridge.errors import BridgeError
 from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
+from acp_bridge.harness.compaction import TOO_LONG, Room
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.standing import birth_rows, request_rows, system_rows
 from acp_bridge.ports import FailureChunk
@@ -26,6 +29,10 @@ STEP_LIMIT = "STEP_LIMIT"
 """The log's code for a turn that this limit ended; the projector says it in text."""
 
 _REFUSAL: JsonObject = {"message": "The model refused to answer.", "code": "REFUSAL"}
+NO_ROOM = "Send a shorter message, choose a model with a larger window, or go on in a new session."
+MAKE_ROOM = (
+    "Make room with /compact, choose a model with a larger window, or go on in a new session."
+)
 FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
 
 
@@ -41,7 +48,8 @@ class Turn:
         self._title = title
         self._pending = pending
         self._number = desk.committer.writer.state.last_turn + 1
-        self._step: int | None = None
+        self._step = 0
+        self._room = Room(desk, turn=self._number)
         self._taker: AnswerTaker | None = None
         self._calls: CallRunner | None = None
 
@@ -61,26 +69,47 @@ class Turn:
             return await self._fail(FAULT, "INTERNAL")
 
     async def _admit(self) -> None:
-        """One batch: birth rows if they are missing, inbox, turn and step start, the request."""
-        await self._desk.committer.commit(self._admission_rows)
+        """One batch: birth rows if they are missing, inbox, turn and step start, the request.
+
+        Two if there is no room for the message, and a compaction between them.
+        """
+        commit = self._desk.committer.commit
+        shadow = self._room.shadow_before(self._message)
+        if shadow is None:
+            await commit(self._admission_rows)
+        else:
+            *_, said = await commit(lambda _seq: [*self._opening_rows(), self._said_row()])
+            await self._room.make(shadow)
+            await commit(lambda _seq: [self._step_row(1), *self._asking_rows(said.seq)])
         self._step = 1
 
     def _admission_rows(self, first_seq: int) -> list[Draft]:
-        desk, turn = self._desk, self._number
-        rows = birth_rows(desk)
-        waiting = len(desk.committer.writer.state.inbox["next-turn"])
+        rows = [
+            *self._opening_rows(),
+            self._step_row(1),
+            *system_rows(self._desk, turn=self._number, step=1),
+            self._said_row(),
+        ]
+        return [*rows, *self._asking_rows(first_seq + len(rows) - 1)]
+
+    def _opening_rows(self) -> list[Draft]:
+        rows = birth_rows(self._desk)
+        waiting = len(self._desk.committer.writer.state.inbox["next-turn"])
         if not self._pending:
             rows.append(_splice(start=waiting, inserted=[self._message]))
-        rows += [
-            Draft("turn/start", {"turn": turn}),
-            _splice(start=0 if self._pending else waiting, removed=1),
-            Draft("step/start", {"turn": turn, "step": 1}),
-            *system_rows(desk, turn=turn, step=1),
-            Draft("user/message", self._message, surface_op="append"),
-        ]
-        message_seq = first_seq + len(rows) - 1
-        rows += request_rows(desk)
-        if desk.memory.title is None and self._title:
+        rows.append(Draft("turn/start", {"turn": self._number}))
+        rows.append(_splice(start=0 if self._pending else waiting, removed=1))
+        return rows
+
+    def _said_row(self) -> Draft:
+        return Draft("user/message", self._message, surface_op="append")
+
+    def _step_row(self, step: int) -> Draft:
+        return Draft("step/start", {"turn": self._number, "step": step})
+
+    def _asking_rows(self, message_seq: int) -> list[Draft]:
+        rows = request_rows(self._desk)
+        if self._desk.memory.title is None and self._title:
             source: JsonObject = {"kind": "fallback"}
             seqs: list[JsonValue] = [message_seq]
             title: JsonObject = {"title": self._title, "messageSeqs": seqs, "source": source}
@@ -89,27 +118,58 @@ class Turn:
 
     async def _steps(self) -> TurnEnd:
         while True:
-            assert self._step is not None
             await self._apply_choices(self._step)
             taker = AnswerTaker(self._desk, turn=self._number, step=self._step)
             self._taker = taker
             answer = await taker.take()
             if isinstance(answer, FailureChunk):
+                if answer.code == TOO_LONG:
+                    advice = await self._shorten()
+                    if advice is None:
+                        continue
+                    text = f"{answer.message.rstrip('.')}. {advice}"
+                    answer = attrs.evolve(answer, message=text)
                 return await self._fail(answer.message, answer.code, failure_json(answer))
+            self._room.answered()
             calls = answer.recorder.calls() if answer.reason != "max_tokens" else []
             if not calls or answer.reason == "refusal":
                 return await self._finish(taker, answer)
             message = taker.message_row(answer.recorder, with_calls=True, cut=False)
-            runner = CallRunner(self._desk, turn=self._number, step=self._step, calls=calls)
+            runner = CallRunner(
+                self._desk,
+                turn=self._number,
+                step=self._step,
+                calls=calls,
+                is_full=self._room.is_full,
+            )
             await runner.start(message)
             taker.open_recorder, self._calls = None, runner
             await runner.finish()
             self._step += 1
-            self._calls = None
+            self._calls = self._taker = None
             if self._step > STEPS_MAX:
-                self._taker = None
                 await self._fail(f"Stopped after {STEPS_MAX} steps. Say so to go on.", STEP_LIMIT)
                 return TurnEnd("step-limit")
+            if not runner.next_started:
+                shadow = self._room.shadow_between_steps()
+                if shadow is not None:
+                    await self._room.make(shadow)
+                await self._desk.committer.commit([self._step_row(self._step)])
+
+    async def _shorten(self) -> str | None:
+        """After a request that was too long: a new step over less, or what the user can do."""
+        if not self._desk.world.compacts:
+            return MAKE_ROOM
+        shadow = self._room.shadow_in_need()
+        if shadow is None:
+            return NO_ROOM
+        await self._desk.committer.commit(self._step_end_rows())
+        why = await self._room.make(shadow)
+        if why is not None:
+            return f"Compacting the conversation failed: {why}. {NO_ROOM}"
+        self._step += 1
+        await self._desk.committer.commit([self._step_row(self._step)])
+        return None
 
     async def _apply_choices(self, step: int) -> None:
         """Log what the user chose since the last request, so that this one goes by it.
@@ -147,7 +207,7 @@ class Turn:
 
     async def _close_cut_turn(self, reason: JsonObject) -> None:
         """Close what is open in the log: a half answer, calls, the step, the turn."""
-        if self._step is None:
+        if self._desk.committer.writer.state.turn != self._number:
             return
         rows: list[Draft] = []
         recorder = self._taker.open_recorder if self._taker is not None else None
@@ -159,10 +219,7 @@ class Turn:
                 else self._taker.attempt_row(recorder)
             )
         if self._calls is not None:
-            if self._calls.step_ended:
-                self._step += 1
-            else:
-                rows += self._calls.abort_rows()
+            rows += self._calls.abort_rows()
         try:
             await self._desk.committer.commit([*rows, *self._end_rows(reason)])
         except BridgeError as failure:
@@ -175,10 +232,13 @@ class Turn:
             )
 
     def _end_rows(self, reason: JsonObject) -> list[Draft]:
-        return [
-            Draft("step/end", {"turn": self._number, "step": self._step}),
-            Draft("turn/end", {"turn": self._number, "reason": reason}),
-        ]
+        end = Draft("turn/end", {"turn": self._number, "reason": reason})
+        return [*self._step_end_rows(), end]
+
+    def _step_end_rows(self) -> list[Draft]:
+        """The end of the step that is open in the log, if one is."""
+        step = self._desk.committer.writer.state.step
+        return [] if step is None else [Draft("step/end", {"turn": self._number, "step": step})]
 
 
 def _splice(*, start: int, removed: int = 0, inserted: list[JsonValue] | None = None) -> Draft:

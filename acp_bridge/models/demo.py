@@ -40,6 +40,8 @@ def _plan(*statuses: str) -> JsonValue:
 
 _TEXT = "# Demo\n\nThis file was writen by the demo of acp-bridge. Delete it when you like.\n"
 
+_SUMMARY = "The user tries the demo, which talks about itself and writes a small file."
+
 _CHAPTERS: tuple[tuple[list[JsonValue], ...], ...] = (
     (
         [
@@ -105,10 +107,15 @@ class DemoModel:
         self._chapters: list[list[tuple[Item, ...]]] = [
             [items_from_json(answer, "demo") for answer in chapter] for chapter in _CHAPTERS
         ]
+        self._summary = items_from_json(_words(_SUMMARY), "demo")
         self._farewell = items_from_json(_words("That is all for now."), "demo")
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """The answer for this place in this chapter; past its end a short farewell."""
+        if request.purpose == "compact":
+            async for chunk in play(self._summary):
+                yield chunk
+            return
         roles = [str(message.get("role")) for message in request.messages]
         prompts = [n for n, message in enumerate(request.messages) if _is_prompt(message)]
         chapter = self._chapters[max(0, len(prompts) - 1) % len(self._chapters)]

@@ -57,7 +57,11 @@ _WORDS = (
     # Without a code of its own at one provider each; the status alone would call them our fault.
     (re.compile(r"credit balance is too low|insufficient balance", re.IGNORECASE), "QUOTA"),
     (
-        re.compile(r"prompt is too long|maximum context length|context window", re.IGNORECASE),
+        re.compile(
+            r"prompt is too long|maximum context length|context (?:window|limit|size)"
+            r"|exceeds the maximum number of tokens",
+            re.IGNORECASE,
+        ),
         "CONTEXT_WINDOW",
     ),
 )
@@ -78,7 +82,9 @@ def failure_from_status(
     status: int, message: str, *, retry_after_s: float | None = None
 ) -> FailureChunk:
     """The failure that an HTTP answer with this status is."""
-    return _failure(_code_of_status(status), message, status, retry_after_s)
+    return _failure(
+        code_of_error(ProviderError(status, (), message)), message, status, retry_after_s
+    )
 
 
 def lost_connection(message: str = "the connection to the model was lost") -> FailureChunk:

@@ -21,8 +21,10 @@ class RecordingModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         """Note the request, then answer as the other model does."""
+        summary = {"for": "compact"} if request.purpose == "compact" else {}
         line = json.dumps(
             {
+                **summary,
                 "agent": request.agent,
                 "position": request.position,
                 "system": request.system,

@@ -64,6 +64,7 @@ class EmbeddedRuntime:
         tools: Callable[[], Iterable[Tool]],
         outside: Outside,
         runs_here: bool = True,
+        compacts: bool = True,
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
         self._catalog = catalog
@@ -80,6 +81,7 @@ class EmbeddedRuntime:
             spill_dir=home / "spill",
             env=outside.env,
             runs_here=runs_here,
+            compacts=compacts,
         )
         self._open: dict[SessionId, HarnessSession] = {}
         self._moving: dict[SessionId, anyio.Event] = {}

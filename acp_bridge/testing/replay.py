@@ -1,9 +1,9 @@
 """What a client has after a load must be what it had when it watched: held equal over a transcript.
 
-Compared are messages and calls in order of appearance with ids, kinds, texts, titles, final
-status, content and output, and the last plan. Left out is what only lives: a user's own prompts,
-a diff shown before a question, terminal output, where a call pointed meanwhile, and what a client
-has in a terminal of its own, of which a replay shows the text.
+Compared are messages, calls and compactions in order of appearance with ids, kinds, texts, titles,
+final status, content, output and summary, and the last plan. Left out is what only lives: a user's
+own prompts, a diff shown before a question, terminal output, where a call pointed meanwhile, and
+what a client has in a terminal of its own, of which a replay shows the text.
 """
 
 import copy
@@ -17,6 +17,7 @@ from acp_bridge.vocabulary import JsonObject, JsonValue
 
 _MESSAGES = {"agent_message_chunk", "agent_thought_chunk"}
 _OPENINGS = {"session/load", "session/resume"}
+_COMPACTION_MEMBERS = ("status", "summary", "error")
 _CALL_MEMBERS = ("title", "kind", "name", "status", "content", "rawInput", "rawOutput")
 
 
@@ -53,6 +54,9 @@ class Drawn:
         elif kind in {"tool_call", "tool_call_update"}:
             item = self.items.setdefault(f"call {update.get('toolCallId')}", {})
             item.update({name: update[name] for name in _CALL_MEMBERS if name in update})
+        elif kind == "compaction_update":
+            item = self.items.setdefault(f"compaction {update.get('compactionId')}", {})
+            item.update({name: update[name] for name in _COMPACTION_MEMBERS if name in update})
         elif kind == "plan":
             self.plan = arr(update.get("entries")) or None
 

@@ -290,6 +290,21 @@ def only_withdrawn_requests_are_cancelled(lines: list[Line]) -> Iterator[str]:
                 yield f"-32800 for a request that nobody withdrew: {_shown(line)}"
 
 
+def compactions_are_negotiated_and_end(lines: list[Line]) -> Iterator[str]:
+    """Compactions are told where the client takes them, begin once, and end before the answer."""
+    for _, run in _runs(lines):
+        takes = False
+        for line in run:
+            if line.method == "initialize" and line.kind == "request":
+                takes = _has(obj(line.params.get("clientCapabilities")), "session.compaction")
+            if str(line.update.get("sessionUpdate")).startswith("compaction") and not takes:
+                yield f"a compaction is told without the capability: {_shown(line)}"
+    for _, run in _by_session(lines):
+        status: dict[str, JsonValue] = {}
+        for line in run:
+            yield from _compaction_breaches(line, status)
+
+
 def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
     """No mode or option update without the member in the session's answer; no empty options."""
     members = {"current_mode_update": "modes", "config_option_update": "configOptions"}
@@ -325,6 +340,7 @@ RULES: tuple[Rule, ...] = (
     a_cancelled_prompt_is_no_error,
     only_withdrawn_requests_are_cancelled,
     modes_change_only_where_offered,
+    compactions_are_negotiated_and_end,
 )
 """Every rule but those that need to know which runs were killed."""
 
@@ -386,6 +402,21 @@ def _call_breaches(line: Line, status: dict[str, JsonValue]) -> Iterator[str]:
         elif status.get(call_id) == "in_progress" and line.update["status"] == "pending":
             yield f"call {call_id} goes back to pending: {_shown(line)}"
         status[call_id] = line.update.get("status", status.get(call_id))
+
+
+def _compaction_breaches(line: Line, status: dict[str, JsonValue]) -> Iterator[str]:
+    if line.method == "session/load" and line.kind == "request":
+        status.clear()
+    if line.method == "session/prompt" and line.kind == "response":
+        for name in [name for name, value in status.items() if value == "in_progress"]:
+            yield f"compaction {name} runs when session/prompt is answered: {_shown(line)}"
+    if line.update.get("sessionUpdate") == "compaction_update":
+        name, value = str(line.update.get("compactionId")), line.update.get("status")
+        if (value == "in_progress") == (name in status):
+            yield f"compaction {name} begins twice, or ends before it began: {_shown(line)}"
+        elif status.get(name, "in_progress") != "in_progress":
+            yield f"compaction {name} ends twice: {_shown(line)}"
+        status[name] = value
 
 
 def _permission_breaches(line: Line, announced: dict[JsonValue, JsonObject]) -> Iterator[str]:

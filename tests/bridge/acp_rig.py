@@ -187,6 +187,13 @@ class Bench:
             for stream in streams:
                 file.write(json.dumps({"agent": agent, "stream": stream}) + "\n")
 
+    def summaries(self, *streams: object, agent: str = "1") -> None:
+        """Add answers to requests for a summary."""
+        with self.script.open("a") as file:
+            for stream in streams:
+                line = {"agent": agent, "for": "compact", "stream": stream}
+                file.write(json.dumps(line) + "\n")
+
     def release(self, name: str) -> None:
         folder = self.script.with_name(self.script.name + ".releases")
         folder.mkdir(exist_ok=True)

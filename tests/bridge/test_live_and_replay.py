@@ -54,6 +54,19 @@ CALL = st.builds(
     st.sampled_from(["c", "d", ""]),
     st.sampled_from(CALLS),
 )
+SUMMARIES = st.lists(
+    st.sampled_from(
+        [
+            [{"text": "So far."}, {"usage": {"input_tokens": 9, "output_tokens": 3}}],
+            [{"text": "So "}, {"delay_ms": 1}, {"text": "far."}],
+            [{"error": {"status": 503, "message": "busy", "retry_after_s": 0}}],
+            [{"error": {"status": 400, "message": "prompt is too long"}}],
+        ]
+    ),
+    max_size=6,
+)
+"""With the window below and the usage above, some are asked for without a command."""
+
 FAILURE = st.sampled_from(
     [
         {"error": {"status": 503, "message": "busy", "retry_after_s": 0}},
@@ -80,7 +93,9 @@ class Turn:
 
 
 TURNS = st.lists(
-    st.builds(Turn, st.sampled_from(["Fix it", "Go on"]), st.none() | st.integers(0, 40)),
+    st.builds(
+        Turn, st.sampled_from(["Fix it", "Go on", "/compact"]), st.none() | st.integers(0, 40)
+    ),
     min_size=1,
     max_size=4,
 )
@@ -113,9 +128,8 @@ def last(editor: Editor, kind: str) -> JsonObject | None:
 
 
 async def live_then_load(
-    bench: Bench, turns: list[Turn], options: list[str], terminals: bool
+    bench: Bench, turns: list[Turn], options: list[str], capabilities: JsonObject
 ) -> None:
-    capabilities: JsonObject = {"_meta": {"terminal_output": terminals}}
     answers = list(options)
 
     def reply(_request: JsonObject) -> Reply:
@@ -146,15 +160,32 @@ def judge(entries: list[Entry]) -> list[str]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(ANSWER, min_size=1, max_size=8), TURNS, OPTIONS, st.booleans())
+@given(
+    st.lists(ANSWER, min_size=1, max_size=8),
+    SUMMARIES,
+    TURNS,
+    OPTIONS,
+    st.booleans(),
+    st.booleans(),
+)
 def test_a_load_after_a_restart_shows_what_was_live(
-    streams: list[list[JsonObject]], turns: list[Turn], options: list[str], terminals: bool
+    streams: list[list[JsonObject]],
+    summaries: list[list[JsonObject]],
+    turns: list[Turn],
+    options: list[str],
+    terminals: bool,
+    compactions: bool,
 ) -> None:
     folder = Path(mkdtemp(prefix="acp-bridge-"))
     try:
         bench = Bench(folder)
         bench.judge = judge
+        bench.script.write_text('{"context_window": 50000}\n')
         bench.answers(*streams)
-        anyio.run(live_then_load, bench, turns, options, terminals)
+        bench.summaries(*summaries)
+        capabilities: JsonObject = {"_meta": {"terminal_output": terminals}}
+        if compactions:
+            capabilities["session"] = {"compaction": {}}
+        anyio.run(live_then_load, bench, turns, options, capabilities)
     finally:
         shutil.rmtree(folder)

@@ -22,11 +22,12 @@ Play: TypeAlias = Callable[[Editor, Bench, str], Awaitable[str]]
 
 @attrs.frozen
 class Case:
-    """One kind of session, how it comes about, and what a later request holds of it."""
+    """One kind of session, how it comes about, and what a later request holds of it, and not."""
 
     name: str
     play: Play
     holds: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
 
 
 def ask_no_one(_request: JsonObject) -> JsonObject | None:
@@ -162,6 +163,44 @@ async def _image(editor: Editor, bench: Bench, place: str) -> str:
     return session_id
 
 
+LONG = "a long story " * 5000
+"""More than a tenth of a script's window: worth to be summarized."""
+FULL: JsonObject = {"usage": {"input_tokens": 110_000, "output_tokens": 100}}
+
+
+async def _compacted_by_hand(editor: Editor, bench: Bench, place: str) -> str:
+    bench.answers([{"text": LONG}], [{"text": "After the summary."}], agent=place)
+    busy: JsonObject = {"error": {"status": 503, "message": "busy", "retry_after_s": 0}}
+    bench.summaries([busy], [{"text": "They spoke of größer."}], agent=place)
+    session_id = await editor.new(bench.cwd)
+    for words in ("Before it", "/compact keep größer", "After it"):
+        assert await editor.prompt(session_id, words) == "end_turn"
+    return session_id
+
+
+async def _compacted_in_a_turn(editor: Editor, bench: Bench, place: str) -> str:
+    plan: JsonObject = {"tool_call": {"id": "k1", "name": "todo_write", "arguments": {"todos": []}}}
+    bench.answers([{"text": LONG}], [plan, FULL], [{"text": LONG}, FULL], agent=place)
+    bench.answers([{"text": "After both."}], agent=place)
+    bench.summaries([{"text": "First summary."}], [{"text": "Second summary."}], agent=place)
+    session_id = await editor.new(bench.cwd)
+    for words in ("Before it", "In the middle", "After it"):
+        assert await editor.prompt(session_id, words) == "end_turn"
+    return session_id
+
+
+async def _compaction_cancelled(editor: Editor, bench: Bench, place: str) -> str:
+    bench.answers([{"text": LONG}, FULL], agent=place)
+    bench.summaries([{"text": "Half a summary"}, {"wait": "never"}], agent=place)
+    session_id = await editor.new(bench.cwd)
+    await editor.prompt(session_id, "Before it")
+    prompt = await editor.start("session/prompt", said(session_id, "In the middle"))
+    await editor.seen(lambda m: "Summarizing" in str(m) and session_id in str(m))
+    await editor.cancel(session_id)
+    assert (await editor.answer(prompt))["result"] == {"stopReason": "cancelled"}
+    return session_id
+
+
 CASES = (
     Case("text", _text, ("What is this?", "It is a parser.", "größer?", "“sicher”")),
     Case("tools", _tools, ("Write it", '"t1"', '"t2"', '"t3"', "out-of-bash", "All done.")),
@@ -176,9 +215,27 @@ CASES = (
     Case("only commands", _only_commands, ()),
     Case("attachments", _attachments, ("Look at", "a b.py", "whole of c", "I read them.")),
     Case("image", _image, ("See", "A dot.")),
+    Case(
+        "compacted by hand",
+        _compacted_by_hand,
+        ("<summary>", "They spoke of größer.", "After it", "After the summary."),
+        ("Before it", "a long story"),
+    ),
+    Case(
+        "compacted in a turn",
+        _compacted_in_a_turn,
+        ("<summary>", "Second summary.", "After it", "After both."),
+        ("Before it", "a long story", "First summary.", '"k1"'),
+    ),
+    Case(
+        "compaction cancelled",
+        _compaction_cancelled,
+        ("Before it", "a long story", "In the middle"),
+        ("<summary>",),
+    ),
 )
 
-REOPENED = ("text", "tools", "cancelled tool", "image")
+REOPENED = ("text", "tools", "cancelled tool", "image", "compacted in a turn")
 """The cases that are loaded and continued once more by the bridge before the runtime has them."""
 
 

@@ -61,6 +61,7 @@ def test_the_runtime_continues_a_session_of_ours_and_tells_its_model_all_of_it(
     assert first.outcome == "completed"
     ours = ("reopened", "Heard reopened.") if case.name in REOPENED else ()
     assert missing((*case.holds, *ours, "and dsh"), first.asked) == []
+    assert [piece for piece in case.lacks if piece in first.asked] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -77,6 +78,7 @@ def test_and_after_our_next_turn_the_runtime_goes_on_again(journey: Journey, cas
     assert second.outcome == "completed"
     both = ("and dsh", "Hi from the loopback.", "and us", "Heard and us.", "once more")
     assert missing((*case.holds, *both), second.asked) == []
+    assert [piece for piece in case.lacks if piece in second.asked] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -212,6 +212,7 @@ async def rig(
     tools: Iterable[Tool] = (),
     spill: str = "spill",
     mode: Mode = "ask",
+    compacts: bool = True,
 ) -> AsyncIterator[Rig]:
     """A session ``s`` in ``folder``: new, or opened when it is stored.
 
@@ -235,6 +236,7 @@ async def rig(
         find_attachment=kept.get,
         spill_dir=folder / spill,
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+        compacts=compacts,
     )
     memory = SessionMemory(writer.events)
     catalog = model if isinstance(model, FakeCatalog) else OneModel(lambda: model)

@@ -39,7 +39,13 @@ async def test_help_names_every_command(tmp_path: Path) -> None:
         assert [line.split("`")[1].split()[0] for line in text.splitlines()] == [
             f"/{info.name}" for info in r.session.commands
         ]
-        assert {info.name for info in r.session.commands} == {"help", "mode", "model", "title"}
+        assert {info.name for info in r.session.commands} == {
+            "help",
+            "mode",
+            "model",
+            "title",
+            "compact",
+        }
 
 
 async def test_mode_shows_and_switches(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from acp_bridge.models.demo import DemoModel
-from acp_bridge.ports import Chunk, ModelRequest, StopChunk, ToolCallChunk
+from acp_bridge.ports import Chunk, ModelRequest, StopChunk, TextChunk, ToolCallChunk
 from acp_bridge.vocabulary import JsonObject
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +46,16 @@ async def test_every_chapter_ends_and_they_begin_again() -> None:
     assert chapters[1] == ["todo_write", "write", "todo_write", "edit", "todo_write"]
     assert chapters[2] == ["bash"]
     assert chapters[3:] == chapters[:3]
+
+
+async def test_a_request_for_a_summary_gets_one() -> None:
+    history = [message("user", "user"), message("user", "compact-request")]
+    asked = ModelRequest(
+        system="", messages=history, tools=[], purpose="compact", agent="1", position=0
+    )
+    got = [chunk async for chunk in DemoModel().stream(asked)]
+    assert isinstance(got[-1], StopChunk)
+    assert all(isinstance(chunk, TextChunk) for chunk in got[:-1])
 
 
 async def test_a_history_of_another_shape_ends_too() -> None:

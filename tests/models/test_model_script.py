@@ -96,6 +96,12 @@ def test_blank_lines_and_windows_line_ends_are_fine() -> None:
     assert script_from_text("", name="s").context_window == CONTEXT_WINDOW_DEFAULT
 
 
+async def test_an_error_is_read_as_a_provider_s_would_be() -> None:
+    [end] = await chunks({"error": {"status": 400, "message": "prompt is too long"}})
+    assert isinstance(end, FailureChunk)
+    assert (end.code, end.status, end.retryable) == ("CONTEXT_WINDOW", 400, False)
+
+
 async def test_text_and_reasoning_are_blocks_and_repeat_gives_deltas() -> None:
     got = await chunks(
         {"reasoning": "hm"}, {"text": "a", "repeat": 3}, {"text": "b"}, {"reasoning": "again"}

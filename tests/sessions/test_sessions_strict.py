@@ -23,6 +23,32 @@ def stream(*records: JsonValue) -> Draft:
 
 RUN: dict[str, JsonValue] = {"type": "text-chunks", "time0": 1, "index": 0}
 
+SUMMARY = Draft(
+    "compaction/summary",
+    {
+        "compactionId": "k",
+        "summary": [{"type": "text", "text": "t"}],
+        "llmStreamCall": True,
+        "shadowedRange": {"start": 3, "end": 5},
+        "shadowedSeqs": [3, 4, 5],
+        "shadowedTokenCount": 7,
+        "provider": "p",
+        "model": "m",
+        "usage": USAGE,
+    },
+)
+CHECKPOINT = Draft(
+    "user/message",
+    {
+        "role": "user",
+        "id": "u",
+        "content": [{"type": "text", "text": "t"}],
+        "source": {"kind": "compact-checkpoint", "compactionId": "k"},
+    },
+    (3, 5),
+    (2, 6, 3, 4, 5),
+)
+
 GOOD = [
     *text_turn(1),
     call(1, "c"),
@@ -36,6 +62,12 @@ GOOD = [
     Draft("assistant/attempt", {"turn": 1, "step": 1, "stream": []}),
     Draft("session/title", {"title": "t", "messageSeqs": [1], "source": {"kind": "fallback"}}),
     Draft("todo/write", {"todos": [{"content": "x", "status": "pending"}]}),
+    Draft("compaction/start", {"compactionId": "k", "turn": None, "sourceCommandId": "c"}),
+    Draft("compaction/start", {"compactionId": "k", "turn": 3}),
+    SUMMARY,
+    CHECKPOINT,
+    Draft("compaction/end", {"compactionId": "k", "turn": 3}),
+    Draft("compaction/end", {"compactionId": "k", "turn": None, "error": "no"}),
     Draft("session/end-seed", {}),
     Draft("plugin:acp-bridge/place", {"anything": [1.5]}, ignorable=True),
     Draft("turn/end", {"turn": 1, "reason": {"kind": "aborted", "reason": {"kind": "user"}}}),
@@ -73,6 +105,14 @@ BAD = [
     (Draft("goal/change", {}), "No shape"),
     (Draft("plugin:a/b", {}, "append", ignorable=True), "off the surface"),
     (Draft("llm/retry", {"turn": 1}), "lacks"),
+    (Draft("compaction/start", {"compactionId": "k"}), "lacks 'turn'"),
+    (Draft("compaction/start", {"compactionId": "k", "turn": 0}), "no number from 1, and is none"),
+    (Draft("compaction/end", {"compactionId": "k", "turn": 1, "error": ""}), ".error is no text"),
+    (with_data(SUMMARY, summary=[]), "has an empty summary"),
+    (with_data(SUMMARY, summary=[{"type": "text"}]), r"\.summary\[0\] lacks"),
+    (with_data(SUMMARY, shadowedTokenCount=0.5), "shadowedTokenCount is no count"),
+    (with_data(CHECKPOINT, source={"kind": "compact-checkpoint"}), "lacks 'compactionId'"),
+    (with_data(CHECKPOINT, source={"kind": "compact-checkpoint", "x": 1}), ".source"),
 ]
 
 

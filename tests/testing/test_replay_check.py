@@ -25,6 +25,8 @@ LIVE: list[JsonObject] = [
     update("tool_call", toolCallId="c", title="Write", kind="edit", status="pending"),
     update("tool_call_update", toolCallId="c", status="pending", content=["diff"]),
     update("tool_call_update", toolCallId="c", status="failed", content=["no"]),
+    update("compaction_update", compactionId="k", status="in_progress"),
+    update("compaction_update", compactionId="k", status="completed", summary=["so"]),
     update("plan", entries=["a"]),
     update("plan", entries=[]),
 ]
@@ -33,6 +35,8 @@ REPLAY: list[JsonObject] = [
     text("m1", "Hello"),
     update("tool_call", toolCallId="c", title="Write", kind="edit", status="pending"),
     update("tool_call_update", toolCallId="c", status="failed", content=["no"]),
+    update("compaction_update", compactionId="k", status="in_progress"),
+    update("compaction_update", compactionId="k", status="completed", summary=["so"]),
 ]
 
 
@@ -58,8 +62,10 @@ def test_a_faithful_replay_has_no_differences() -> None:
         (1, [], "live had"),
         (3, [update("tool_call_update", toolCallId="c", status="completed")], "status was"),
         (3, [update("plan", entries=["a"])], "the plan was"),
+        (5, [update("compaction_update", compactionId="k", status="cancelled")], "status was"),
+        (5, [update("compaction_update", compactionId="k", status="completed")], "summary was"),
     ],
-    ids=["text", "id", "missing", "status", "plan"],
+    ids=["text", "id", "missing", "status", "plan", "compaction", "summary"],
 )
 def test_a_difference_is_told(at: int, replacement: list[JsonObject], word: str) -> None:
     replay = copy.deepcopy(REPLAY)

@@ -44,6 +44,16 @@ def permission(**members: JsonValue) -> Entry:
     return to_client(id=0, method="session/request_permission", params=params)
 
 
+def compaction(status: str) -> Entry:
+    return update("compaction_update", compactionId="k", status=status)
+
+
+def taking_compactions(entries: list[Entry]) -> list[Entry]:
+    offered: JsonObject = {"clientCapabilities": {"session": {"compaction": {}}}}
+    entries[0] = to_agent(id=1, method="initialize", params=offered)
+    return entries
+
+
 def good() -> list[Entry]:
     return copy.deepcopy(
         [
@@ -257,6 +267,25 @@ BREACHES: dict[str, tuple[str, Breach]] = {
         "modes_change_only_where_offered",
         lambda e: e.__setitem__(3, to_client(id=2, result={"sessionId": "s"})),
     ),
+    "a compaction that nobody asked to be told of": (
+        "compactions_are_negotiated_and_end",
+        lambda e: e.insert(DONE, compaction("in_progress")),
+    ),
+    "a compaction that goes on behind the answer": (
+        "compactions_are_negotiated_and_end",
+        lambda e: taking_compactions(e).insert(DONE, compaction("in_progress")),
+    ),
+    "a compaction that ends before it began": (
+        "compactions_are_negotiated_and_end",
+        lambda e: taking_compactions(e).insert(DONE, compaction("completed")),
+    ),
+    "a compaction that ends twice": (
+        "compactions_are_negotiated_and_end",
+        lambda e: taking_compactions(e).__setitem__(
+            slice(DONE, DONE),
+            [compaction("in_progress"), compaction("failed"), compaction("completed")],
+        ),
+    ),
     "no answer": ("every_request_gets_one_answer", lambda e: e.pop(ANSWERED)),
 }
 
@@ -268,6 +297,12 @@ def test_a_breach_is_found_by_its_rule(name: str) -> None:
     breach(entries)
     found = {sentence.split(": ")[0] for sentence in broken_rules(entries)}
     assert rule in found
+
+
+def test_a_compaction_that_was_negotiated_and_ends_is_fine() -> None:
+    entries = taking_compactions(good())
+    entries[DONE:DONE] = [compaction("in_progress"), compaction("completed")]
+    assert broken_rules(entries) == []
 
 
 def test_every_rule_has_a_breach() -> None:

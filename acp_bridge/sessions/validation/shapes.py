@@ -64,6 +64,18 @@ def one_of(*allowed: JsonValue) -> Shape:
     return check
 
 
+def either(first: Shape, second: Shape) -> Shape:
+    """One of two shapes."""
+
+    def check(value: JsonValue) -> str | None:
+        fault = first(value)
+        if fault is None or (other := second(value)) is None:
+            return None
+        return f"{fault}, and {other}"
+
+    return check
+
+
 TRUE: Final = one_of(True)  # noqa: FBT003
 
 

@@ -18,6 +18,7 @@ from acp_bridge.sessions.validation.shapes import (
     anything,
     array,
     boolean,
+    either,
     integer,
     integers,
     natural,
@@ -35,6 +36,7 @@ from acp_bridge.vocabulary import Draft, JsonValue
 _PLUGIN_NAME = re.compile(r"plugin:[a-z0-9][a-z0-9._-]*(?:/[a-z0-9][a-z0-9._-]*)*")
 
 _TURN: Final = {"turn": positive}
+_TURN_OR_NONE: Final = either(positive, one_of(None))
 _STEP: Final = {"turn": positive, "step": positive}
 
 _TEXT: Final = obj({"type": one_of("text"), "text": text})
@@ -190,6 +192,11 @@ _TITLE_SOURCE: Final = tagged(
     },
 )
 _MODE_SOURCE: Final = {"source": one_of("delegation")}
+_COMPACTION: Final = {"compactionId": nestr}
+_FROM_COMMAND: Final = {"sourceCommandId": nestr}
+_CHECKPOINT_SOURCE: Final = obj(
+    {"kind": one_of("compact-checkpoint"), **_COMPACTION}, _FROM_COMMAND
+)
 _CALL_ERROR: Final = obj({"name": nestr, "code": nestr}, {"reason": anything})
 
 _SHAPES: Final[dict[str, Shape]] = {
@@ -298,6 +305,28 @@ _SHAPES: Final[dict[str, Shape]] = {
         {"commandId": nestr, "kind": one_of("success", "error")},
         {"text": text, "sourceEventSeq": natural},
     ),
+    "compaction/start": obj({**_COMPACTION, "turn": _TURN_OR_NONE}, _FROM_COMMAND),
+    "compaction/summary": obj(
+        {
+            **_COMPACTION,
+            "summary": array(_TEXT),
+            "shadowedRange": obj({"start": natural, "end": natural}),
+            "shadowedSeqs": array(natural),
+            "shadowedTokenCount": natural,
+            "provider": nestr,
+            "model": nestr,
+        },
+        {
+            **_FROM_COMMAND,
+            "rawOutput": array(_ASSISTANT_BLOCK),
+            "llmStreamCall": TRUE,
+            "maxTokens": positive,
+            "usage": _USAGE,
+        },
+    ),
+    "compaction/end": obj(
+        {**_COMPACTION, "turn": _TURN_OR_NONE}, {**_FROM_COMMAND, "error": nestr}
+    ),
     "working-directory/change": obj({"cwd": nestr}),
     "todo/write": obj(
         {
@@ -352,7 +381,20 @@ def _relation_fault(kind: str, data: JsonValue) -> str | None:
         return "has maxRetries exactly if its mode is normal, and this one not"
     if kind in {"assistant/message", "assistant/attempt"}:
         return _stream_fault(data["stream"])
+    if kind == "user/message":
+        return _checkpoint_fault(data["source"])
+    if kind == "compaction/summary" and not data["summary"]:
+        return "has an empty summary"
     return None
+
+
+def _checkpoint_fault(source: JsonValue) -> str | None:
+    """A checkpoint's source names its compaction."""
+    assert isinstance(source, dict)
+    if source["kind"] != "compact-checkpoint":
+        return None
+    fault = _CHECKPOINT_SOURCE(source)
+    return None if fault is None else f".source {fault}"
 
 
 def _stream_fault(stream: JsonValue) -> str | None:
