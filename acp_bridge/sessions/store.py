@@ -334,7 +334,9 @@ class SessionStore:
             return
         except (SessionMisplacedError, SessionCorruptError, SessionUnsupportedError):
             pass
-        raise SessionConflictError(f"Session {session_id} exists already.")
+        raise SessionConflictError(
+            f"Session {session_id:.100} exists already: resume it, or take another id."
+        )
 
 
 def _survives(header: Header) -> bool:

@@ -12,10 +12,12 @@ from typing import assert_never
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import attrs
 
 from acp_bridge.testing import scenario as steps
 from acp_bridge.testing.client import ScenarioError, ScriptedClient
+from acp_bridge.testing.forks import make_fork
 from acp_bridge.testing.launch import Agent, Launcher, Place
 from acp_bridge.testing.scenario import Scenario, holds, resolve
 from acp_bridge.testing.transcript import Entry, Line, arr, obj, read
@@ -105,11 +107,10 @@ class _Player:
     async def _initialize(self, client: ScriptedClient) -> None:
         if self._scenario.client is None:
             return
-        params: JsonObject = {
-            "protocolVersion": PROTOCOL_VERSION,
-            "clientCapabilities": {},
-            **self._scenario.client,
-        }
+        params: JsonObject = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": {}}
+        if self._scenario.wire == "sdk":
+            params = {"cwd": str(self._place.cwd), "provider": "scripted", "model": "script"}
+        params |= self._scenario.client
         await self._step(
             steps.Request("initialize", "initialize", params, wait=True, gives={}), client
         )
@@ -165,6 +166,8 @@ class _Player:
                 self._release(step.name)
             case steps.WriteFile():
                 (self._place.cwd / step.path).write_text(step.text, "utf-8")
+            case steps.Fork():
+                await anyio.to_thread.run_sync(self._fork, step)
             case steps.Stop():
                 raise AssertionError("the caller takes stops")
             case _:
@@ -250,6 +253,9 @@ class _Player:
                 chosen = {"outcome": "selected", "optionId": obj(option).get("optionId")}
                 return {"id": asked["id"], "result": {"outcome": chosen}}
         raise ScenarioError(f"{step.to!r} offers no {step.choose!r}: {options}")
+
+    def _fork(self, step: steps.Fork) -> None:
+        make_fork(self._place.home, step.of, step.name, historical=step.historical)
 
     def _release(self, name: str) -> None:
         folder = self._place.model.with_name(self._place.model.name + ".releases")

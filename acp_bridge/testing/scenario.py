@@ -4,8 +4,9 @@ A step is an object with one key. `call` sends a request and waits for its answe
 sends it; `notify` sends a notification; `await` waits for a response, an update or a client
 request; ``gives`` says what a response must hold whatever `expected/` says; `answer` answers an
 awaited client request; `release` lets a scripted model's wait go on; `write` changes a file as
-the user would; `restart` closes stdin, waits for the exit and starts again on the same home;
-`kill` does so without a warning.
+the user would; `fork` forks a session in the store; `restart` closes stdin, waits for the exit and
+starts again on the same home; `kill` does so without a warning. ``"wire": "sdk"`` beside the steps
+plays them over the SDK's wire instead of ACP.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from acp_bridge.testing.launch import Wire
 from acp_bridge.testing.transcript import arr, at, obj, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
@@ -87,6 +89,15 @@ class WriteFile:
 
 
 @attrs.frozen(slots=True)
+class Fork:
+    """Fork a stored session; ``historical`` as programs once did, naming the source as parent."""
+
+    of: str
+    name: str
+    historical: bool
+
+
+@attrs.frozen(slots=True)
 class Stop:
     """End the agent, start it again: after EOF, or by SIGKILL."""
 
@@ -102,6 +113,7 @@ Step: TypeAlias = (
     | Answer
     | Release
     | WriteFile
+    | Fork
     | Stop
 )
 
@@ -116,9 +128,10 @@ class Scenario:
     process: bool
     flags: tuple[str, ...]
     steps: tuple[Step, ...]
+    wire: Wire = "acp"
 
 
-_MEMBERS = {"description", "client", "initialize", "process", "flags", "steps"}
+_MEMBERS = {"description", "client", "initialize", "process", "flags", "steps", "wire"}
 
 
 def load(folder: Path) -> Scenario:
@@ -134,6 +147,9 @@ def load(folder: Path) -> Scenario:
     description = text_or_none(whole.get("description"))
     if not description:
         raise ValueError(f"{folder.name}/input.json needs a description")
+    wire = whole.get("wire", "acp")
+    if wire not in {"acp", "sdk"}:
+        raise ValueError(f"{folder.name}/input.json has an unknown wire: {wire!r}")
     client = obj(whole.get("client")) if whole.get("initialize", True) else None
     return Scenario(
         folder=folder,
@@ -145,6 +161,7 @@ def load(folder: Path) -> Scenario:
             _step(folder.name, number, obj(step))
             for number, step in enumerate(arr(whole.get("steps")), start=1)
         ),
+        wire="sdk" if wire == "sdk" else "acp",
     )
 
 
@@ -257,6 +274,11 @@ def _write(value: JsonValue) -> WriteFile:
     return WriteFile(str(members["path"]), str(members["text"]))
 
 
+def _fork(value: JsonValue) -> Fork:
+    members = obj(value)
+    return Fork(str(members["of"]), str(members["as"]), members.get("historical") is True)
+
+
 _STEPS: dict[str, Callable[[JsonValue], Step]] = {
     "call": _call,
     "request": _request,
@@ -265,6 +287,7 @@ _STEPS: dict[str, Callable[[JsonValue], Step]] = {
     "answer": _answer,
     "release": lambda value: Release(str(value)),
     "write": _write,
+    "fork": _fork,
     "restart": lambda _: Stop("restart"),
     "kill": lambda _: Stop("kill"),
 }

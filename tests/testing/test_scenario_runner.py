@@ -179,6 +179,13 @@ async def test_a_bad_step_is_refused_with_its_place(
         load(tmp_path)
 
 
+async def test_a_wire_that_nobody_speaks_is_refused(tmp_path: Path) -> None:
+    whole = {"description": "d", "wire": "lsp", "steps": []}
+    (tmp_path / "input.json").write_text(json.dumps(whole))
+    with pytest.raises(ValueError, match="unknown wire: 'lsp'"):
+        load(tmp_path)
+
+
 async def test_files_that_no_scenario_reads_are_orphans(tmp_path: Path) -> None:
     (tmp_path / "good" / "expected").mkdir(parents=True)
     (tmp_path / "good" / "input.json").touch()
