@@ -68,6 +68,7 @@ class _Player:
         self._claimed: dict[str, JsonObject] = {}
         self._claimed_at: set[int] = set()
         self._update_cursors: dict[str | None, int] = {}
+        self._notification_cursor = 0
         self._variables = {"cwd": str(place.cwd), "home": str(place.home)}
 
     async def play(self) -> None:
@@ -158,6 +159,8 @@ class _Player:
                 await self._await_response(step, client)
             case steps.AwaitUpdate():
                 await self._await_update(step, client)
+            case steps.AwaitNotification():
+                await self._await_notification(step, client)
             case steps.AwaitRequest():
                 await self._await_request(step, client)
             case steps.Answer():
@@ -215,6 +218,18 @@ class _Player:
         start = self._update_cursors.get(cursor_key, 0)
         index = await self._await_index(client, start, is_wanted, f"update {partial}")
         self._update_cursors[cursor_key] = index + 1
+
+    async def _await_notification(
+        self, step: steps.AwaitNotification, client: ScriptedClient
+    ) -> None:
+        partial = self._resolve(step.partial)
+
+        def is_wanted(message: JsonObject) -> bool:
+            return "method" in message and "id" not in message and holds(message, partial)
+
+        start = self._notification_cursor
+        index = await self._await_index(client, start, is_wanted, f"notification {partial}")
+        self._notification_cursor = index + 1
 
     async def _await_request(self, step: steps.AwaitRequest, client: ScriptedClient) -> None:
         partial = self._resolve(step.partial)

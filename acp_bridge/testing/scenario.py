@@ -1,12 +1,12 @@
 """A scenario's `input.json` as typed steps, and how values in it refer to what came before.
 
 A step is an object with one key. `call` sends a request and waits for its answer; `request` only
-sends it; `notify` sends a notification; `await` waits for a response, an update or a client
-request; ``gives`` says what a response must hold whatever `expected/` says; `answer` answers an
-awaited client request; `release` lets a scripted model's wait go on; `write` changes a file as
-the user would; `fork` forks a session in the store; `restart` closes stdin, waits for the exit and
-starts again on the same home; `kill` does so without a warning. ``"wire": "sdk"`` beside the steps
-plays them over the SDK's wire instead of ACP.
+sends it; `notify` sends a notification; `await` waits for a response, an update, a client request
+or any notification; ``gives`` says what a response must hold whatever `expected/` says; `answer`
+answers an awaited client request; `release` lets a scripted model's wait go on; `write` changes a
+file as the user would; `fork` forks a session in the store; `restart` closes stdin, waits for the
+exit and starts again on the same home; `kill` does so without a warning. ``"wire": "sdk"`` beside
+the steps plays them over the SDK's wire instead of ACP.
 """
 
 import json
@@ -54,6 +54,13 @@ class AwaitUpdate:
 
     partial: JsonObject
     session: JsonValue
+
+
+@attrs.frozen(slots=True)
+class AwaitNotification:
+    """Wait for the next notification that holds ``partial``, after the last one awaited so."""
+
+    partial: JsonObject
 
 
 @attrs.frozen(slots=True)
@@ -109,6 +116,7 @@ Step: TypeAlias = (
     | Notify
     | AwaitResponse
     | AwaitUpdate
+    | AwaitNotification
     | AwaitRequest
     | Answer
     | Release
@@ -257,6 +265,8 @@ def _await(value: JsonValue) -> Step:
         return AwaitResponse(str(members["response"]), obj(members.get("gives")))
     if "request" in members:
         return AwaitRequest(str(members["as"]), obj(members["request"]))
+    if "notification" in members:
+        return AwaitNotification(obj(members["notification"]))
     return AwaitUpdate(obj(members["update"]), members.get("session"))
 
 
