@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from acp_bridge.errors import BridgeError, InvalidParamsError, PlainError
-from acp_bridge.ports import Consumer, ModelInfo
+from acp_bridge.ports import Consumer
 from acp_bridge.runtime.sdk.feed import Notice
 from acp_bridge.runtime.sdk.server import SdkServer
 from acp_bridge.runtime.sdk.session import HostedSession, SdkClient
@@ -112,6 +112,7 @@ class ScriptedSession:
         self.client = client
         self.turns: list[ScriptedTurn] = []
         self.chosen: list[tuple[str, str]] = []
+        self.closed = False
         self._tell: Consumer = lambda _event: None
         self._folder = self.cwd
 
@@ -122,7 +123,12 @@ class ScriptedSession:
         self.turns.append(ScriptedTurn(prompt))
         return self.turns[-1]
 
+    async def close(self) -> None:
+        self.closed = True
+
     async def choose(self, option: str, value: str) -> None:
+        if value == "extreme":
+            raise InvalidParamsError("There is no effort 'extreme'.", field="value")
         self.chosen.append((option, value))
 
     async def working_folder(self) -> Path:
@@ -205,11 +211,11 @@ class Wire:
     def stop(self, cause: str) -> None:
         self.stopped.append(cause)
 
-    def name_model(self, provider: str, model: str) -> ModelInfo:
+    def name_model(self, provider: str, model: str, effort: str | None) -> str | None:
         if self.unusable is not None:
             raise self.unusable
         self.named.append((provider, model))
-        return ModelInfo(f"{provider}:{model}", "Model", 1000, efforts=("low", "high"))
+        return effort
 
     def send(self, method: str, params: JsonValue = None) -> Awaitable[Reply] | Reply:
         """Admit a request; raises what it is refused with."""

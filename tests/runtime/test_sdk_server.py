@@ -51,7 +51,7 @@ async def test_what_initialize_cannot_use_is_refused_by_name(tmp_path: Path) -> 
             ("cwd", "a\0b"),
             ("cwd", None),
             ("model", ""),
-            ("reasoningEffort", "extreme"),
+            ("reasoningEffort", 5),
             ("maxTokens", -1),
         ]
         for name, value in bad:
@@ -182,6 +182,14 @@ async def test_a_prompt_that_never_reaches_the_log_is_an_error(tmp_path: Path) -
         client.host.sessions["s"].begin(1)
         await client.host.sessions["s"].finish(1)
         assert await client.call("session/wait", sessionId="s") == {}
+
+
+async def test_a_session_that_cannot_begin_as_named_is_let_go(tmp_path: Path) -> None:
+    async with wire(tmp_path) as (client, _):
+        await client.initialize(reasoningEffort="extreme")
+        text = await client.refusal("session/working-directory/get", sessionId="s")
+        assert text == "There is no effort 'extreme'."
+        assert client.host.sessions["s"].closed
 
 
 async def test_resume_opens_once_and_tells_nothing(tmp_path: Path) -> None:

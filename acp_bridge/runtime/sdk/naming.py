@@ -1,9 +1,13 @@
 """A catalog whose preferred model is the one that the client named in ``initialize``."""
 
+import logging
 from collections.abc import Sequence
 
+from acp_bridge.errors import InvalidParamsError
 from acp_bridge.harness.choosing import model_id_from_log
 from acp_bridge.ports import Model, ModelCatalog, ModelInfo
+
+logger = logging.getLogger(__name__)
 
 
 class NamedCatalog:
@@ -14,18 +18,27 @@ class NamedCatalog:
         self._pinned = pinned
         self._named: str | None = None
 
-    def name(self, provider: str, model: str) -> ModelInfo:
-        """Prefer this model from now on, unless another is pinned; what new sessions begin with.
+    def name(self, provider: str, model: str, effort: str | None) -> str | None:
+        """Prefer this model from now on, unless another is pinned; the effort that goes with it.
 
-        ``provider`` as either harness calls it.
+        ``provider`` as either harness calls it. A pinned model drops an effort that it has not: it
+        was meant for another.
 
         Raises:
-            AuthRequiredError, ConfigError: it cannot be used; the one before is kept.
+            AuthRequiredError, ConfigError: the model cannot be used; the one before is kept.
+            InvalidParamsError: it has no such effort; as above.
         """
         wanted = None if self._pinned else model_id_from_log(provider, model)
         info = self._catalog.open(wanted).info
+        if effort is not None and effort not in info.efforts:
+            levels = ", ".join(info.efforts) or "none"
+            refusal = f"The model {info.model_id} has no effort {effort!r:.60}; it has {levels}."
+            if not self._pinned:
+                raise InvalidParamsError(refusal, field="reasoningEffort")
+            logger.warning("the effort is not used: %s", refusal)
+            effort = None
         self._named = wanted
-        return info
+        return effort
 
     def available(self) -> Sequence[ModelInfo]:
         """Models whose provider has a key."""

@@ -16,7 +16,6 @@ import anyio.abc
 import attrs
 
 from acp_bridge.errors import BridgeError, InvalidParamsError, PlainError, RuntimeFailedError
-from acp_bridge.ports import ModelInfo
 from acp_bridge.runtime.sdk.feed import Notice
 from acp_bridge.runtime.sdk.params import (
     Hello,
@@ -113,7 +112,7 @@ class SdkServer:
     """Serves one connection: ``Endpoint(stream, server.admit)``. An async context manager.
 
     ``name_model`` makes a model the preferred one by provider and name, as ``initialize`` names
-    them; ``new_id`` makes ids of messages.
+    them, and gives the effort to use of the one that is named; ``new_id`` makes ids of messages.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class SdkServer:
         host: Host,
         peer: Peer,
         *,
-        name_model: Callable[[str, str], ModelInfo],
+        name_model: Callable[[str, str, str | None], str | None],
         new_id: Callable[[], str],
         version: str,
     ) -> None:
@@ -131,7 +130,6 @@ class SdkServer:
         self._new_id = new_id
         self._version = version
         self._hello: Hello | None = None
-        self._effort: str | None = None
         self._sessions: dict[SessionId, SdkSession] = {}
         self._opening: dict[SessionId, _Opening] = {}
         self._closing = False
@@ -193,16 +191,10 @@ class SdkServer:
             is_folder = False
         if not is_folder:
             raise InvalidParamsError(f"cwd is no folder: {hello.cwd!r:.200}.", field="cwd")
-        info = self._name_model(hello.provider, hello.model)
-        if hello.effort is not None and hello.effort not in info.efforts:
-            levels = ", ".join(info.efforts) or "none"
-            raise InvalidParamsError(
-                f"The model {info.model_id} has no effort {hello.effort!r:.60}; it has {levels}.",
-                field="reasoningEffort",
-            )
+        effort = self._name_model(hello.provider, hello.model, hello.effort)
         if hello.tokens_max is not None:
             logger.warning("maxTokens is not used: config.toml sets output_tokens_max of a model")
-        self._hello = attrs.evolve(hello, cwd=str(cwd))
+        self._hello = attrs.evolve(hello, cwd=str(cwd), effort=effort)
         return Reply({"serverInfo": {"name": SERVER_NAME, "version": self._version}})
 
     def _prompt(self, params: JsonObject) -> Coroutine[None, None, Reply]:
@@ -278,7 +270,11 @@ class SdkServer:
         client = SdkClient(self._peer.flow)
         live = await self._host.new_session(Path(hello.cwd), client, session_id)
         if hello.effort is not None:
-            await live.choose("effort", hello.effort)
+            try:
+                await live.choose("effort", hello.effort)
+            except BaseException:
+                await live.close()  # nobody knows of it yet
+                raise
         return live
 
     def _begin(
