@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dsh_rig import dsh_command
+from dsh_rig import dsh, dsh_command, loopback_model
 
 from acp_bridge.sessions import SessionStore
 
@@ -123,3 +123,16 @@ def test_shutdown_leaves_no_error_and_sound_logs(seen: dict[str, Any], place: Pa
     found = SessionStore(place / "home" / "sessions", clock=lambda: 0).list()
     assert {one.session_id for one in found.sessions} == {"main", "slow", "quick"}
     assert found.bad == []
+
+
+def test_the_real_runtime_goes_on_in_the_folder_that_was_set(
+    seen: dict[str, Any], place: Path
+) -> None:
+    assert seen["exit"] == 0
+    home, cwd = place / "home", place / "work"
+    with loopback_model() as model, dsh(home, cwd, model) as runtime:
+        runtime.resume("main")
+        folder = runtime.call("session/working-directory/get", sessionId="main")
+        assert folder == {"cwd": str(cwd / "sub")}
+        assert runtime.prompt("main", "And you?") == "completed"
+        assert "Fourth." in model.asked("main")

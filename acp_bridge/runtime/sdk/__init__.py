@@ -3,7 +3,7 @@
 Owns: the wire's methods, its notifications and its form of errors (dsh section 2), and which
 sessions this connection has opened.
 
-Does not know: the harness, the command line, how models are found.
+Does not know: how a turn runs, the command line, where models and their keys come from.
 
 Invariants:
 - A client sees log rows as they are in the log, never one that is not durable.
