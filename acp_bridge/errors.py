@@ -130,6 +130,14 @@ class ConfigError(BridgeError):
     """A flag, environment variable or config file holds something that cannot be used."""
 
 
+class PlainError(BridgeError):
+    """A refusal on a wire whose errors are a code and a sentence (the SDK's)."""
+
+    def data(self) -> None:
+        """None: the wire has no place for it."""
+        return
+
+
 class PeerError(BridgeError):
     """The peer answered one of our requests with an error."""
 

@@ -181,6 +181,8 @@ class Prompt:
     title: str = ""
     attachments: Mapping[str, bytes] = attrs.field(factory=dict)
     """Image bytes by ``sha256:<hex>``, for the ``image`` blocks of ``content``."""
+    message_id: str | None = None
+    """The id that the user's message gets in the log; None: the harness makes one."""
 
 
 @attrs.frozen(slots=True)

@@ -437,6 +437,13 @@ class Projector:
             }
         return ended
 
+    def _moved(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``working-directory/change``: where relative paths of calls start from now on."""
+        folder = Path(str(data.get("cwd")))
+        if folder.is_absolute():
+            self._cwd = folder
+        return ()
+
     _FOLDS: ClassVar[dict[str, Fold]] = {
         "turn/start": _turn_start,
         "turn/end": _turn_end,
@@ -459,6 +466,7 @@ class Projector:
         "tool/result": _result,
         "todo/write": _plan,
         "session/title": _title,
+        "working-directory/change": _moved,
         "request/context": _context,
     }
 

@@ -21,9 +21,9 @@ from acp_bridge.acp.types import (
     TextResourceContents,
 )
 from acp_bridge.errors import InvalidParamsError
+from acp_bridge.harness.titles import TITLE_CHARS_MAX, title_from_text
 from acp_bridge.vocabulary import Command, JsonObject, Prompt
 
-TITLE_CHARS_MAX = 60
 _COMMAND = re.compile(r"/([a-z][a-z-]*)(?:\s+(.*))?", re.DOTALL)
 _LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?")
 
@@ -52,7 +52,7 @@ def prompt_from_acp(blocks: Sequence[ContentBlock]) -> Prompt:
                 title.append(_name(str(getattr(resource, "uri", "")), ""))
             case ImageContent(data=data, mime_type=mime_type):
                 # Late: few prompts hold one, and hashing takes 4 ms to import.
-                from acp_bridge.bridge.images import image_from_base64
+                from acp_bridge.harness.images import image_from_base64
 
                 image = image_from_base64(data, mime_type, field=field)
                 attachments[image.attachment_id] = image.data
@@ -170,6 +170,4 @@ def _title(pieces: Sequence[str], blocks: Sequence[ContentBlock]) -> str:
     typed = [block.text for block in blocks if isinstance(block, TextContent)]
     if len(text) > TITLE_CHARS_MAX * 4 and len(typed) > 1:
         text = " ".join(typed[-1].split())
-    if len(text) <= TITLE_CHARS_MAX:
-        return text
-    return text[: TITLE_CHARS_MAX - 1].rstrip() + "…"
+    return title_from_text(text)

@@ -4,7 +4,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -24,6 +24,8 @@ from acp_bridge.harness.modes import MODES
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
+from acp_bridge.runtime.sdk.naming import NamedCatalog
+from acp_bridge.runtime.sdk.server import SdkServer
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
@@ -88,6 +90,36 @@ async def serve(
             refused = error  # kept, since a task group would wrap it
     if refused is not None:
         raise refused
+
+
+async def serve_sdk(
+    stream: ByteStream,
+    settings: Settings,
+    *,
+    started: Callable[[Endpoint], None] = lambda _endpoint: None,
+) -> None:
+    """Serve the embedded harness over the SDK's wire until it ends, then leave nothing running."""
+    server: SdkServer | None = None
+
+    def admit(message: Request | Notification) -> Reply | Awaitable[Reply] | None:
+        assert server is not None
+        return server.admit(message)
+
+    endpoint = Endpoint(stream, admit)
+    async with _catalog(settings) as found:
+        catalog = NamedCatalog(found, pinned=settings.model is not None)
+        async with (
+            _runtime(settings, catalog) as runtime,
+            SdkServer(
+                runtime,
+                endpoint,
+                name_model=catalog.name,
+                new_id=lambda: str(uuid.uuid4()),
+                version=__version__,
+            ) as server,
+        ):
+            started(endpoint)
+            await endpoint.run()
 
 
 def _runs_here(settings: Settings) -> bool:

@@ -5,7 +5,7 @@ A sub-command's module is imported when it is called; the parser is built from `
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from acp_bridge import __version__
 from acp_bridge.config import SETTINGS
@@ -37,6 +37,15 @@ Every flag is also a variable (--model is ACP_BRIDGE_MODEL) and, but for --home 
 a line of config.toml in the home folder (model = "demo"). Flags win, then variables, then the file.
 """
 
+_RUNTIME = """\
+Serve the built-in harness over the wire of the DeepSeek Harness SDK, on stdin and stdout. Give the
+SDK the file acp-bridge-runtime as its dsh_bin: it starts it as BIN --profile NAME [--patch FILE].
+
+Sessions are in the home folder: --home, else ACP_BRIDGE_HOME, else DSH_HOME, which the SDK sets.
+The model is --model or that of the settings; if they name none, the one that the program names.
+Nobody is asked for permission on this wire: calls that would ask are refused. See --mode.
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
@@ -64,6 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import sessions
 
             return sessions.run(flags, options)
+        case "runtime":
+            from acp_bridge.cli import runtime
+
+            return runtime.run(flags, patches=options["patch"] or ())
         case "config":
             from acp_bridge.cli import show_config
 
@@ -99,6 +112,7 @@ def _parser(*, with_actions: bool) -> argparse.ArgumentParser:
     )
     demo.add_argument("--keep", action="store_true", help="keep the folder, to look at its files")
     _add_setup(commands)
+    _add_runtime(commands)
     sessions = commands.add_parser(
         "sessions",
         help="list, show, verify, export or delete stored sessions",
@@ -137,8 +151,31 @@ def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
 
 
-def _add_settings(parser: argparse.ArgumentParser, *, default: object) -> None:
+def _add_runtime(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    runtime = commands.add_parser(
+        "runtime",
+        help="serve the built-in harness to programs that use the DeepSeek Harness SDK",
+        description=_RUNTIME,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    runtime.add_argument(
+        "--profile", metavar="NAME", help="taken because the SDK gives it; there are no profiles"
+    )
+    runtime.add_argument(
+        "--patch",
+        metavar="FILE",
+        action="append",
+        help="taken because the SDK gives it; not read: use the settings of acp-bridge",
+    )
+    _add_settings(runtime, default=argparse.SUPPRESS, but={"runtime", "execution"})
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser, *, default: object, but: Collection[str] = ()
+) -> None:
     for setting in SETTINGS:
+        if setting.name in but:
+            continue
         flag = "--" + setting.name.replace("_", "-")
         if setting.name == "log_stderr":
             parser.add_argument(flag, action="store_true", default=default, help=setting.help)

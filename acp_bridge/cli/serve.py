@@ -16,12 +16,17 @@ from acp_bridge.wire.messages import Request, parse, result_frame
 from acp_bridge.wire.stdio import Stdio, claim
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from acp_bridge.acp.hello import ClientTraits
     from acp_bridge.config import Settings
     from acp_bridge.wire.endpoint import ByteStream, Endpoint
     from acp_bridge.wire.lifetime import Ending
+
+    Started: TypeAlias = Callable[[Endpoint], None]
+    Serve: TypeAlias = Callable[[ByteStream, Settings, Started], Awaitable[None]]
+    """Serves a connection to its end; tells its endpoint, so that it can be stopped."""
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
@@ -37,15 +42,7 @@ class Greeting(NamedTuple):
 
 def run(flags: Mapping[str, str | None]) -> int:
     """Serve until the client is gone; the exit code."""
-    import gc
-    import os
-    import signal
-
-    gc.disable()  # nothing that an import makes is garbage; `_serve` switches it on again
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        # Until the event loop takes their place: a signal in an import ends us without a
-        # traceback, also where whoever started us ignores it (nohup, a shell's background).
-        signal.signal(number, signal.SIG_DFL)
+    begin()
     try:
         stdio = claim()
         received = stdio.read_first_line()
@@ -54,12 +51,48 @@ def run(flags: Mapping[str, str | None]) -> int:
             stdio.write_now(greeting.answer)
     except OSError:
         return 0  # whoever started us is gone already
+
+    async def serve(stream: ByteStream, settings: Settings, started: Started) -> None:
+        from acp_bridge.cli.assemble import serve
+
+        await serve(
+            stream, settings, initial=greeting.rest, traits=greeting.traits, started=started
+        )
+
+    return hold(stdio, flags, serve, before=(received, greeting.answer))
+
+
+def begin() -> None:
+    """What a serving process does first; `hold` switches the collector on again."""
+    import gc
+    import signal
+
+    gc.disable()  # nothing that an import makes is garbage
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        # Until the event loop takes their place: a signal in an import ends us without a
+        # traceback, also where whoever started us ignores it (nohup, a shell's background).
+        signal.signal(number, signal.SIG_DFL)
+
+
+def hold(
+    stdio: Stdio,
+    flags: Mapping[str, str | None],
+    serve: Serve,
+    *,
+    before: tuple[bytes, bytes] = (b"", b""),
+) -> int:
+    """Serve a connection until it or this process must end; the exit code.
+
+    ``before`` is what was received and answered already, for the trace.
+    """
+    import os
+
     from acp_bridge.config import resolve
 
     try:
         settings, _ = resolve(flags, os.environ)
         _start_log(settings)
-        return _serve(stdio, settings, received, greeting)
+        return _serve(stdio, settings, serve, before)
     except BridgeError as error:
         _say(error.details)
         return EXIT_USAGE
@@ -96,13 +129,12 @@ def greet(received: bytes, setup_command: Sequence[str]) -> Greeting:
     return Greeting(b"", None, received)
 
 
-def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting) -> int:
+def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, bytes]) -> int:
     import gc
     import os
 
     import anyio
 
-    from acp_bridge.cli.assemble import serve
     from acp_bridge.wire.lifetime import end_of_life
 
     exit_code = 0
@@ -120,8 +152,8 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
                 raise ConfigError(
                     f"The trace file {settings.trace} cannot be written: {_why(error)}."
                 ) from error
-            traced.note("in", received)
-            traced.note("out", greeting.answer)
+            traced.note("in", before[0])
+            traced.note("out", before[1])
             stream = traced
 
         async with anyio.create_task_group() as group:
@@ -144,13 +176,7 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
                 group.start_soon(watch)
 
             try:
-                await serve(
-                    stream,
-                    settings,
-                    initial=greeting.rest,
-                    traits=greeting.traits,
-                    started=started,
-                )
+                await serve(stream, settings, started)
             except BridgeError as error:
                 failure = error  # kept, since a task group would wrap it
             group.cancel_scope.cancel()

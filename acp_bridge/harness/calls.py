@@ -262,7 +262,7 @@ class CallRunner:
 
     def _verdict(self, call: Planned) -> Question | Refusal | None:
         assert call.tool is not None
-        access = call.tool.access(call.arguments, self._desk.cwd)
+        access = call.tool.access(call.arguments, self._desk.folder)
         return verdict_on(
             access,
             mode=self._desk.choices.mode,
@@ -281,7 +281,7 @@ class CallRunner:
 
         world = self._desk.world
         return ToolContext(
-            cwd=self._desk.cwd,
+            cwd=self._desk.folder,
             files=self._desk.files,
             emit=emit,
             spill_dir=world.spill_dir,

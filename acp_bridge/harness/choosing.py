@@ -21,6 +21,11 @@ _OTHER_NAMES = {"deepseek-official": "deepseek"}
 """How the other harness calls a provider in its logs."""
 
 
+def model_id_from_log(provider: str, name: str) -> str:
+    """The catalog's id of a model that a log names, in either harness' words."""
+    return f"{_OTHER_NAMES.get(provider, provider)}:{name}"
+
+
 def first_choices(catalog: ModelCatalog, mode: Mode) -> Choices:
     """What a new session begins with.
 
@@ -46,7 +51,7 @@ def stored_choices(
         return chosen, None
     provider, name = str(selection.get("provider")), str(selection.get("model"))
     if (provider, name) != (chosen.model.provider, chosen.model.name):
-        wanted = f"{_OTHER_NAMES.get(provider, provider)}:{name}"
+        wanted = model_id_from_log(provider, name)
         try:
             chosen.model = catalog.open(wanted)
         except (AuthRequiredError, ConfigError):

@@ -99,6 +99,12 @@ class Desk:
     notice: str | None = None
 
     @property
+    def folder(self) -> Path:
+        """Where the tools work: the session's own folder, or one that it was moved to."""
+        moved = self.memory.folder
+        return self.cwd if moved is None else Path(moved)
+
+    @property
     def model(self) -> Model:
         """The model that the next request goes to."""
         return self.choices.model

@@ -32,7 +32,12 @@ refused. Look at what you need, then present a plan, and stop there. The user sw
 """
 
 
-def system_prompt(cwd: Path, mode: Mode) -> str:
-    """The instructions for a session in this workspace and permission mode."""
+def system_prompt(cwd: Path, mode: Mode, *, folder: Path) -> str:
+    """The instructions for a session in this workspace and permission mode.
+
+    ``folder`` is where its tools work, if that is not the workspace itself.
+    """
     text = _INSTRUCTIONS.format(cwd=cwd)
+    if folder != cwd:
+        text += f"Current folder, where commands run and relative paths start: {folder}\n"
     return text + _PLANNING if mode == "plan" else text

@@ -42,6 +42,8 @@ class SessionMemory:
         self.sandbox: str | None = None
         self.policy: str | None = None
         self.planning = False
+        self.folder: str | None = None
+        """Where the tools work, None: in the session's own folder."""
         for event in events:
             self.apply(event)
         self.reopened = self.request_header is not None
@@ -140,6 +142,11 @@ def _planning(memory: SessionMemory, data: JsonObject) -> None:
     memory.planning = data.get("active") is True
 
 
+def _moved(memory: SessionMemory, data: JsonObject) -> None:
+    folder = data.get("cwd")
+    memory.folder = folder if isinstance(folder, str) and folder.startswith("/") else None
+
+
 def _selection(memory: SessionMemory, data: JsonObject) -> None:
     memory.selection = data
 
@@ -158,6 +165,7 @@ _FOLDS = {
     "approval/policy": _policy,
     "plan/mode": _planning,
     "model/selection": _selection,
+    "working-directory/change": _moved,
     PLACE_ROW: _place,
     GRANT_ROW: _grant,
 }

@@ -18,6 +18,7 @@ from acp_bridge.errors import BridgeError
 from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
+from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import FAULT, Turn
 from acp_bridge.ports import CommandInfo, Consumer, Descendant, OptionName, SessionOptions
@@ -117,6 +118,14 @@ class HarnessSession:
         """What can be chosen, and what is chosen."""
         return options_of(self._desk)
 
+    async def working_folder(self) -> Path:
+        """Where its tools work; if that folder is gone, they work in the session's own again."""
+        return await settled(self._desk)
+
+    async def move(self, path: str) -> Path:
+        """Let its tools work in this folder: see `harness.folder`."""
+        return await move(self._desk, path)
+
     async def choose(self, option: OptionName, value: str) -> None:
         """Choose a value: see `ports.LiveSession`."""
         await choose(self._desk, option, value)
@@ -205,6 +214,7 @@ class HarnessSession:
                     if end.code == "STORE":
                         return end
                 await self._keep_attachments(prompt)
+                await settled(self._desk)
             except BridgeError as failure:
                 return TurnEnd("error", failure.details, "STORE")
             message = self._user_message(prompt)
@@ -225,7 +235,7 @@ class HarnessSession:
             "content": content,
             "source": {"kind": "user"},
             "role": "user",
-            "id": self._desk.world.new_id(),
+            "id": prompt.message_id or self._desk.world.new_id(),
         }
 
     async def attachment(self, attachment_id: str) -> bytes | None:

@@ -25,7 +25,7 @@ def birth_rows(desk: Desk) -> list[Draft]:
 def system_rows(desk: Desk, *, turn: int, step: int) -> list[Draft]:
     """The system message: first of the surface, replaced in place when its text changed."""
     surface = desk.committer.writer.state.surface
-    text = system_prompt(desk.cwd, desk.choices.mode)
+    text = system_prompt(desk.cwd, desk.choices.mode, folder=desk.folder)
     message: JsonObject = {
         "role": "system",
         "content": [{"type": "text", "text": text}],

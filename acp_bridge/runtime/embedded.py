@@ -28,7 +28,7 @@ from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.listing import Order
-from acp_bridge.sessions.paths import INDEX_NAME
+from acp_bridge.sessions.paths import INDEX_NAME, session_folder
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import Mode, SessionId
@@ -116,10 +116,34 @@ class EmbeddedRuntime:
         """Sign out: forget every stored key."""
         self._catalog.forget()
 
-    async def new_session(self, cwd: Path, client: Client) -> HarnessSession:
-        """A session with an empty log; nothing is stored before its first prompt."""
+    async def new_session(
+        self, cwd: Path, client: Client, session_id: SessionId | None = None
+    ) -> HarnessSession:
+        """A session with an empty log; nothing is stored before its first prompt.
+
+        ``session_id`` is the name that the client wants for it.
+
+        Raises:
+            InvalidParamsError: no session can have this name.
+            SessionConflictError: one has it already.
+        """
         choices = first_choices(self._catalog, self._mode)
-        return self._start(self._store.create(self._new_header(cwd)), choices, client)
+        if session_id is None:
+            return self._start(self._store.create(self._new_header(cwd)), choices, client)
+        if session_folder(session_id) is None:
+            raise InvalidParamsError(
+                f"No session can have the id {session_id!r:.100}: it is empty, or too long.",
+                field="sessionId",
+            )
+        if session_id in self._open or session_id in self._moving:
+            raise SessionConflictError(f"Session {session_id} is open already.")
+        self._moving[session_id] = anyio.Event()
+        try:
+            await anyio.to_thread.run_sync(self._store.check_unused, session_id)
+            header = attrs.evolve(self._new_header(cwd), session_id=session_id)
+            return self._start(self._store.create(header), choices, client)
+        finally:
+            self._moving.pop(session_id).set()
 
     def _new_header(self, cwd: Path) -> Header:
         return Header(
@@ -129,9 +153,12 @@ class EmbeddedRuntime:
         )
 
     async def open_session(
-        self, session_id: SessionId, cwd: Path, client: Client
+        self, session_id: SessionId, cwd: Path | None, client: Client
     ) -> HarnessSession:
-        """A stored session, opened for writing; one that is open already is given again."""
+        """A stored session, opened for writing; one that is open already is given again.
+
+        ``cwd`` None: whatever folder it was made in.
+        """
         while True:
             live = self._open.get(session_id)
             if (moving := self._moving.get(session_id)) is not None:
@@ -150,7 +177,8 @@ class EmbeddedRuntime:
                 live = await self._open_stored(session_id, cwd, client)
             finally:
                 self._moving.pop(session_id).set()
-        _check_cwd(live.cwd, cwd)
+        if cwd is not None:
+            _check_cwd(live.cwd, cwd)
         return live
 
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
@@ -203,7 +231,7 @@ class EmbeddedRuntime:
                 group.start_soon(session.close)
 
     async def _open_stored(
-        self, session_id: SessionId, cwd: Path, client: Client
+        self, session_id: SessionId, cwd: Path | None, client: Client
     ) -> HarnessSession:
         # Without any model nothing can be continued: say so before anything is opened.
         self._catalog.open(None)
@@ -271,7 +299,7 @@ def _refuse_child(header: Header) -> None:
         )
 
 
-def _check_header(header: Header, cwd: Path) -> None:
+def _check_header(header: Header, cwd: Path | None) -> None:
     """Refuse what a client may not open, before a byte of it is changed."""
     _refuse_subagent(header)
     if header.cwd is None:
@@ -280,7 +308,8 @@ def _check_header(header: Header, cwd: Path) -> None:
             "continued here.",
             field="sessionId",
         )
-    _check_cwd(Path(header.cwd), cwd)
+    if cwd is not None:
+        _check_cwd(Path(header.cwd), cwd)
 
 
 def _refuse_subagent(header: Header) -> None:

@@ -164,7 +164,7 @@ class SessionStore:
         folder = self._new_folder(header)
 
         def publish(lines: bytes) -> LogFile:
-            self._refuse_known(header.session_id)
+            self.check_unused(header.session_id)
             encoding = self._finder.encoding()
             return LogFile.create(
                 folder,
@@ -212,7 +212,7 @@ class SessionStore:
             is_seeded=cut.boundary is not None,
         )
         folder = self._new_folder(header)
-        self._refuse_known(new_id)
+        self.check_unused(new_id)
         old_title = cut.digest.title
         new_title = next_title(old_title) if old_title and title_increment else None
         if cut.boundary is None:
@@ -329,14 +329,22 @@ class SessionStore:
         """
         delete(self._finder, session_id, check)
 
-    def _refuse_known(self, session_id: str) -> None:
+    def check_unused(self, session_id: str) -> None:
+        """Refuse an id that a stored session has, sound or not.
+
+        Raises:
+            SessionConflictError: one has it.
+            StoreFailedError: the disk refused.
+        """
         try:
             self._finder.find(session_id)
         except SessionNotFoundError:
             return
         except (SessionMisplacedError, SessionCorruptError, SessionUnsupportedError):
             pass
-        raise SessionConflictError(f"Session {session_id} exists already.")
+        raise SessionConflictError(
+            f"Session {session_id:.100} exists already: resume it, or take another id."
+        )
 
 
 def _survives(header: Header) -> bool:

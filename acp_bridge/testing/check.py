@@ -12,6 +12,7 @@ from acp_bridge.testing.rules import broken_rules
 from acp_bridge.testing.runner import Outcome, play
 from acp_bridge.testing.scenario import Scenario, Stop, load
 from acp_bridge.testing.schema import SchemaCheck, schema_problems
+from acp_bridge.testing.sdk_rules import broken_sdk_rules
 from acp_bridge.testing.transcript import Entry
 
 
@@ -25,9 +26,14 @@ async def played(folder: Path, place: Path, launcher: Launcher | None = None) ->
     """
     scenario = load(folder)
     if launcher is None:
-        launcher = launch.bridge_process() if scenario.process else launch.bridge_in_memory()
+        start = launch.bridge_process if scenario.process else launch.bridge_in_memory
+        launcher = start(scenario.wire)
     outcome = await play(scenario, launcher, place)
-    if found := problems(outcome.entries, killed_runs=killed_runs(scenario)):
+    if scenario.wire == "sdk":
+        found = broken_sdk_rules(outcome.entries)
+    else:
+        found = problems(outcome.entries, killed_runs=killed_runs(scenario))
+    if found:
         raise ScenarioError(f"{folder.name}:\n" + "\n".join(found))
     return outcome
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.abc
@@ -53,6 +53,8 @@ class Agent(Protocol):
     async def aclose(self) -> None:
         """Let go of its pipes; it is gone, and all it said has been read."""
 
+
+Wire: TypeAlias = Literal["acp", "sdk"]
 
 Launcher: TypeAlias = Callable[[Place, Sequence[str], anyio.abc.TaskGroup], Awaitable[Agent]]
 """Start an agent at a place, with extra flags; a task group for what has to run beside it."""
@@ -209,11 +211,11 @@ class InProcess:
         await self.wait_exit()
 
 
-def bridge_in_memory() -> Launcher:
-    """The assembled bridge as a coroutine."""
+def bridge_in_memory(wire: Wire = "acp") -> Launcher:
+    """The assembled bridge as a coroutine, with this wire."""
 
     async def launch(place: Place, flags: Sequence[str], tasks: anyio.abc.TaskGroup) -> Agent:
-        from acp_bridge.cli.assemble import serve
+        from acp_bridge.cli.assemble import serve, serve_sdk
         from acp_bridge.config import Settings
 
         if flags:
@@ -224,15 +226,17 @@ def bridge_in_memory() -> Launcher:
             record_model_requests=place.model_requests,
         )
         agent = InMemory()
-        agent.start(lambda stream: serve(stream, settings), tasks)
+        face = serve if wire == "acp" else serve_sdk
+        agent.start(lambda stream: face(stream, settings), tasks)
         return agent
 
     return launch
 
 
-def bridge_process() -> Launcher:
+def bridge_process(wire: Wire = "acp") -> Launcher:
     """The assembled bridge as its own process, with this interpreter."""
-    return command([sys.executable, "-m", "acp_bridge"], home_flags=True)
+    commands = [] if wire == "acp" else ["runtime"]
+    return command([sys.executable, "-m", "acp_bridge", *commands], home_flags=True)
 
 
 def command(argv: Sequence[str], *, home_flags: bool = False) -> Launcher:

@@ -1,10 +1,10 @@
 """An outcome as files that are equal on every run: the wire, the logs, what the model saw.
 
 Session ids become ``session-1`` in the order of creation, a child's ``session-1/1``; one that was
-stored before keeps its id. Other random ids become ``{{id 1}}`` by first appearance in the file;
-times become 0 or ``{{time}}``; the working folder, the home and our version become ``{{cwd}}``,
-``{{home}}`` and ``{{version}}``. Each file has one JSON object a line with sorted keys. A value
-that is pinned under `_shared/` is shown as ``{"$shared": name}``.
+stored before, or that an SDK client chose, stays. Other random ids become ``{{id 1}}`` by first
+appearance in the file; times become 0 or ``{{time}}``; the working folder, the home and our version
+become ``{{cwd}}``, ``{{home}}`` and ``{{version}}``. Each file has one JSON object a line with
+sorted keys. A value that is pinned under `_shared/` is shown as ``{"$shared": name}``.
 """
 
 import hashlib
@@ -35,6 +35,9 @@ RANDOM_ID = re.compile(
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 """An RFC 3339 time; anything else under a time's name is shown as it is."""
 
+
+_NAMING = {"session/prompt", "session/resume", "session/working-directory/get"}
+"""Requests by which a client of the SDK's wire names a session."""
 
 TEXT_CHARS_MAX = 2000
 """Longer texts show both ends, length and hash: as exact, and readable in a review."""
@@ -72,7 +75,7 @@ class Normaliser:
         from acp_bridge import __version__
 
         place = outcome.place
-        self.sessions = _session_labels(outcome.lines, logs)
+        self.sessions = _session_labels(outcome, logs)
         self._texts = {
             **self.sessions,
             str(place.cwd): "{{cwd}}",
@@ -266,14 +269,17 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def _session_labels(lines: list[Line], logs: Iterable[list[JsonObject]]) -> dict[str, str]:
+def _session_labels(outcome: Outcome, logs: Iterable[list[JsonObject]]) -> dict[str, str]:
     """Session ids by lineage: roots as the client saw them made, children in order of creation."""
     labels: dict[str, str] = {}
-    for line in lines:
+    naming = _NAMING if outcome.scenario.wire == "sdk" else ()
+    for line in outcome.lines:
         if line.kind == "response" and line.method in {"session/new", "session/fork"}:
             made = text_or_none(obj(line.message.get("result")).get("sessionId"))
             if made is not None:
                 labels.setdefault(made, f"session-{len(labels) + 1}")
+        elif line.kind == "request" and line.method in naming and line.session is not None:
+            labels.setdefault(line.session, line.session)
     known = [log[0] for log in logs if log]
     for header in known:
         if header.get("origin") != "subagent":

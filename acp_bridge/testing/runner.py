@@ -12,11 +12,13 @@ from typing import assert_never
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import attrs
 
 from acp_bridge.sessions.paths import log_name, project_folder, session_folder
 from acp_bridge.testing import scenario as steps
 from acp_bridge.testing.client import ScenarioError, ScriptedClient
+from acp_bridge.testing.forks import make_fork
 from acp_bridge.testing.launch import Agent, Launcher, Place
 from acp_bridge.testing.scenario import Scenario, holds, resolve
 from acp_bridge.testing.transcript import Entry, Line, arr, obj, read
@@ -67,6 +69,7 @@ class _Player:
         self._claimed: dict[str, JsonObject] = {}
         self._claimed_at: set[int] = set()
         self._update_cursors: dict[str | None, int] = {}
+        self._notification_cursor = 0
         self._variables = {"cwd": str(place.cwd), "home": str(place.home)}
 
     async def play(self) -> None:
@@ -106,11 +109,10 @@ class _Player:
     async def _initialize(self, client: ScriptedClient) -> None:
         if self._scenario.client is None:
             return
-        params: JsonObject = {
-            "protocolVersion": PROTOCOL_VERSION,
-            "clientCapabilities": {},
-            **self._scenario.client,
-        }
+        params: JsonObject = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": {}}
+        if self._scenario.wire == "sdk":
+            params = {"cwd": str(self._place.cwd), "provider": "scripted", "model": "script"}
+        params |= self._scenario.client
         await self._step(
             steps.Request("initialize", "initialize", params, wait=True, gives={}), client
         )
@@ -158,6 +160,8 @@ class _Player:
                 await self._await_response(step, client)
             case steps.AwaitUpdate():
                 await self._await_update(step, client)
+            case steps.AwaitNotification():
+                await self._await_notification(step, client)
             case steps.AwaitRequest():
                 await self._await_request(step, client)
             case steps.Answer():
@@ -166,6 +170,8 @@ class _Player:
                 self._release(step.name)
             case steps.WriteFile():
                 (self._place.cwd / step.path).write_text(step.text, "utf-8")
+            case steps.Fork():
+                await anyio.to_thread.run_sync(self._fork, step)
             case steps.Stop():
                 raise AssertionError("the caller takes stops")
             case _:
@@ -214,6 +220,18 @@ class _Player:
         index = await self._await_index(client, start, is_wanted, f"update {partial}")
         self._update_cursors[cursor_key] = index + 1
 
+    async def _await_notification(
+        self, step: steps.AwaitNotification, client: ScriptedClient
+    ) -> None:
+        partial = self._resolve(step.partial)
+
+        def is_wanted(message: JsonObject) -> bool:
+            return "method" in message and "id" not in message and holds(message, partial)
+
+        start = self._notification_cursor
+        index = await self._await_index(client, start, is_wanted, f"notification {partial}")
+        self._notification_cursor = index + 1
+
     async def _await_request(self, step: steps.AwaitRequest, client: ScriptedClient) -> None:
         partial = self._resolve(step.partial)
 
@@ -251,6 +269,9 @@ class _Player:
                 chosen = {"outcome": "selected", "optionId": obj(option).get("optionId")}
                 return {"id": asked["id"], "result": {"outcome": chosen}}
         raise ScenarioError(f"{step.to!r} offers no {step.choose!r}: {options}")
+
+    def _fork(self, step: steps.Fork) -> None:
+        make_fork(self._place.home, step.of, step.name, historical=step.historical)
 
     def _release(self, name: str) -> None:
         folder = self._place.model.with_name(self._place.model.name + ".releases")

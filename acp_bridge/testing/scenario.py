@@ -1,11 +1,12 @@
 """A scenario's `input.json` as typed steps, and how values in it refer to what came before.
 
 A step is an object with one key. `call` sends a request and waits for its answer; `request` only
-sends it; `notify` sends a notification; `await` waits for a response, an update or a client
-request; ``gives`` says what a response must hold whatever `expected/` says; `answer` answers an
-awaited client request; `release` lets a scripted model's wait go on; `write` changes a file as
-the user would; `restart` closes stdin, waits for the exit and starts again on the same home;
-`kill` does so without a warning.
+sends it; `notify` sends a notification; `await` waits for a response, an update, a client request
+or any notification; ``gives`` says what a response must hold whatever `expected/` says; `answer`
+answers an awaited client request; `release` lets a scripted model's wait go on; `write` changes a
+file as the user would; `fork` forks a session in the store; `restart` closes stdin, waits for the
+exit and starts again on the same home; `kill` does so without a warning. ``"wire": "sdk"`` beside
+the steps plays them over the SDK's wire instead of ACP.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from acp_bridge.testing.launch import Wire
 from acp_bridge.testing.transcript import arr, at, obj, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
@@ -55,6 +57,13 @@ class AwaitUpdate:
 
 
 @attrs.frozen(slots=True)
+class AwaitNotification:
+    """Wait for the next notification that holds ``partial``, after the last one awaited so."""
+
+    partial: JsonObject
+
+
+@attrs.frozen(slots=True)
 class AwaitRequest:
     """Wait for an unclaimed client request that holds ``partial``; later steps know it by name."""
 
@@ -87,6 +96,15 @@ class WriteFile:
 
 
 @attrs.frozen(slots=True)
+class Fork:
+    """Fork a stored session; ``historical`` as programs once did, naming the source as parent."""
+
+    of: str
+    name: str
+    historical: bool
+
+
+@attrs.frozen(slots=True)
 class Stop:
     """End the agent, start it again: after EOF, or by SIGKILL."""
 
@@ -98,10 +116,12 @@ Step: TypeAlias = (
     | Notify
     | AwaitResponse
     | AwaitUpdate
+    | AwaitNotification
     | AwaitRequest
     | Answer
     | Release
     | WriteFile
+    | Fork
     | Stop
 )
 
@@ -116,9 +136,10 @@ class Scenario:
     process: bool
     flags: tuple[str, ...]
     steps: tuple[Step, ...]
+    wire: Wire = "acp"
 
 
-_MEMBERS = {"description", "client", "initialize", "process", "flags", "steps"}
+_MEMBERS = {"description", "client", "initialize", "process", "flags", "steps", "wire"}
 
 
 def load(folder: Path) -> Scenario:
@@ -134,6 +155,9 @@ def load(folder: Path) -> Scenario:
     description = text_or_none(whole.get("description"))
     if not description:
         raise ValueError(f"{folder.name}/input.json needs a description")
+    wire = whole.get("wire", "acp")
+    if wire not in {"acp", "sdk"}:
+        raise ValueError(f"{folder.name}/input.json has an unknown wire: {wire!r}")
     client = obj(whole.get("client")) if whole.get("initialize", True) else None
     return Scenario(
         folder=folder,
@@ -145,6 +169,7 @@ def load(folder: Path) -> Scenario:
             _step(folder.name, number, obj(step))
             for number, step in enumerate(arr(whole.get("steps")), start=1)
         ),
+        wire="sdk" if wire == "sdk" else "acp",
     )
 
 
@@ -240,6 +265,8 @@ def _await(value: JsonValue) -> Step:
         return AwaitResponse(str(members["response"]), obj(members.get("gives")))
     if "request" in members:
         return AwaitRequest(str(members["as"]), obj(members["request"]))
+    if "notification" in members:
+        return AwaitNotification(obj(members["notification"]))
     return AwaitUpdate(obj(members["update"]), members.get("session"))
 
 
@@ -257,6 +284,11 @@ def _write(value: JsonValue) -> WriteFile:
     return WriteFile(str(members["path"]), str(members["text"]))
 
 
+def _fork(value: JsonValue) -> Fork:
+    members = obj(value)
+    return Fork(str(members["of"]), str(members["as"]), members.get("historical") is True)
+
+
 _STEPS: dict[str, Callable[[JsonValue], Step]] = {
     "call": _call,
     "request": _request,
@@ -265,6 +297,7 @@ _STEPS: dict[str, Callable[[JsonValue], Step]] = {
     "answer": _answer,
     "release": lambda value: Release(str(value)),
     "write": _write,
+    "fork": _fork,
     "restart": lambda _: Stop("restart"),
     "kill": lambda _: Stop("kill"),
 }

@@ -112,7 +112,8 @@ def read(entries: Iterable[Entry]) -> list[Line]:
         if method is None:
             lines.append(_response(entry, pending.pop(_key(entry.to, message), None)))
             continue
-        session = text_or_none(obj(message.get("params")).get("sessionId"))
+        params = obj(message.get("params"))
+        session = text_or_none(params.get("sessionId", params.get("parentSessionId")))
         answer_goes_to = "client" if entry.to == "agent" else "agent"
         if method == "$/cancel_request":
             named = {"id": obj(message.get("params")).get("requestId")}

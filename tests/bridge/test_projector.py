@@ -187,6 +187,15 @@ def test_a_call_that_never_started_is_announced_before_it_is_closed() -> None:
     assert updates[0]["title"] == "Read `a`"
 
 
+def test_paths_of_calls_start_where_the_session_was_moved_to() -> None:
+    log = Log()
+    log.add("working-directory/change", {"cwd": "/work/sub"})
+    log.answer(said("c", "read", '{"file_path": "a"}'))
+    log.call("c", "read", '{"file_path": "a"}')
+    (update, *_) = shown(log.rows, projector())
+    assert update["locations"] == [{"path": "/work/sub/a"}]
+
+
 def test_ids_that_come_again_in_a_later_turn_get_a_number_r083() -> None:
     log = Log()
     for _ in range(3):

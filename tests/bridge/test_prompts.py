@@ -7,8 +7,9 @@ from picture_bytes import png
 
 from acp_bridge.acp.converter import structure, unstructure
 from acp_bridge.acp.types import PromptRequest
-from acp_bridge.bridge.prompts import TITLE_CHARS_MAX, acp_block_from_log, prompt_from_acp
+from acp_bridge.bridge.prompts import acp_block_from_log, prompt_from_acp
 from acp_bridge.errors import InvalidParamsError
+from acp_bridge.harness.titles import TITLE_CHARS_MAX
 from acp_bridge.vocabulary import JsonObject, JsonValue, Prompt
 
 

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 LATE = (
-    "acp_bridge.bridge.images",
+    "acp_bridge.harness.images",
     "acp_bridge.harness.tools.bash",
     "acp_bridge.harness.tools.search",
     "acp_bridge.models.demo",

@@ -150,6 +150,33 @@ async def test_a_place_that_nobody_could_have_is_given_anew(bench: Bench) -> Non
         assert await say(await bench.open(runtime, "odd")) == "1:0"
 
 
+async def test_a_new_session_may_be_named_once(bench: Bench) -> None:
+    named = SessionId("../mine")
+    async with bench.runtime() as runtime:
+        one = await runtime.new_session(bench.cwd, Nobody(), named)
+        assert one.session_id == named
+        with pytest.raises(SessionConflictError):
+            await runtime.new_session(bench.cwd, Nobody(), named)
+        await say(one)
+    assert bench.store.read_header(named).session_id == named
+    async with bench.runtime() as runtime:
+        with pytest.raises(SessionConflictError):
+            await runtime.new_session(bench.cwd, Nobody(), named)
+        for no_name in ("", "x" * 256):
+            with pytest.raises(InvalidParamsError) as refused:
+                await runtime.new_session(bench.cwd, Nobody(), SessionId(no_name))
+            assert refused.value.field == "sessionId"
+
+
+async def test_a_session_may_be_opened_in_whatever_folder_it_was_made(bench: Bench) -> None:
+    async with bench.runtime() as runtime:
+        one = await bench.new(runtime)
+        await say(one)
+    async with bench.runtime() as runtime:
+        again = await runtime.open_session(one.session_id, None, Nobody())
+        assert again.cwd == bench.cwd
+
+
 async def test_opening_twice_gives_the_same_session(bench: Bench) -> None:
     async with bench.runtime() as runtime:
         one = await bench.new(runtime)

@@ -120,6 +120,21 @@ async def test_a_turn_is_seen_in_order_and_numbered_by_session(played: Played) -
     ]
 
 
+async def test_any_notification_is_awaited_once(played: Played) -> None:
+    update: JsonObject = {"params": {"update": {"messageId": "m"}}}
+    wanted: JsonObject = {"await": {"notification": {"method": "session/update", **update}}}
+    await played(NEW, prompt("call", "hi"), wanted, prompt("call", "again"), wanted)
+
+
+async def test_a_notification_that_does_not_come_again_fails(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "WAIT_S", 0.1)
+    wanted: JsonObject = {"await": {"notification": {"method": "session/update"}}}
+    with pytest.raises(ScenarioError, match=r"step 4 \(AwaitNotification\): no notification"):
+        await played(NEW, prompt("call", "hi"), wanted, wanted)
+
+
 async def test_a_permission_is_awaited_by_name_and_answered_by_kind(played: Played) -> None:
     ask: JsonObject = {"as": "ask", "request": {"method": "session/request_permission"}}
     outcome = await played(
@@ -176,6 +191,13 @@ async def test_a_bad_step_is_refused_with_its_place(
 ) -> None:
     (tmp_path / "input.json").write_text(json.dumps({"description": "d", "steps": list(steps)}))
     with pytest.raises(ValueError, match=why):
+        load(tmp_path)
+
+
+async def test_a_wire_that_nobody_speaks_is_refused(tmp_path: Path) -> None:
+    whole = {"description": "d", "wire": "lsp", "steps": []}
+    (tmp_path / "input.json").write_text(json.dumps(whole))
+    with pytest.raises(ValueError, match="unknown wire: 'lsp'"):
         load(tmp_path)
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture_bytes import b64, gif_bytes, jpeg_bytes, png_bytes, webp_bytes
 
-from acp_bridge.bridge.images import IMAGE_BYTES_MAX, image_from_base64
 from acp_bridge.errors import InvalidParamsError
+from acp_bridge.harness.images import IMAGE_BYTES_MAX, image_from_base64
 
 GOOD = [
     ("image/png", png_bytes(3, 5)),
