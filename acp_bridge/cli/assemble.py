@@ -61,8 +61,8 @@ async def serve(
 
     endpoint = Endpoint(stream, admit)  # type: ignore[arg-type]  # as AgentFace.admit says
     async with (
-        _catalog(settings) as catalog,
-        _runtime(settings, catalog) as runtime,
+        open_catalog(settings) as catalog,
+        embedded_runtime(settings, catalog) as runtime,
         anyio.create_task_group() as tasks,
     ):
 
@@ -94,7 +94,8 @@ def _runs_here(settings: Settings) -> bool:
     return settings.execution == "local"
 
 
-def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
+def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
+    """The harness in this process, with the outer world and these models."""
     outside = Outside(
         clock=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: str(uuid.uuid4()),
@@ -112,7 +113,8 @@ def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
 
 
 @asynccontextmanager
-async def _catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
+async def open_catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
+    """The models that these settings give, with what is asked of them noted if they say so."""
     catalog = Catalog(
         home=settings.home,
         environment=os.environ,

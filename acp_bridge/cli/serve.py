@@ -58,17 +58,18 @@ def run(flags: Mapping[str, str | None]) -> int:
 
     try:
         settings, _ = resolve(flags, os.environ)
-        _start_log(settings)
+        start_log(settings)
         return _serve(stdio, settings, received, greeting)
     except BridgeError as error:
-        _say(error.details)
+        say(error.details)
         return EXIT_USAGE
     except OSError as error:
-        _say(f"the system refused to go on: {error}")
+        say(f"the system refused to go on: {error}")
         return EXIT_FAILED
 
 
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
+    """The last words of a program that could not start or go on, on stderr."""
     if sys.stderr is not None:  # somebody may have closed it
         sys.stderr.write(f"acp-bridge: {sentence}\n")
 
@@ -138,7 +139,7 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
 
                 async def watch() -> None:
                     await end_of_life(
-                        on_end, parent_pid=stdio.parent_pid, before_exit=_kill_commands
+                        on_end, parent_pid=stdio.parent_pid, before_exit=kill_commands
                     )
 
                 group.start_soon(watch)
@@ -161,14 +162,14 @@ def _serve(stdio: Stdio, settings: Settings, received: bytes, greeting: Greeting
     return exit_code
 
 
-def _kill_commands() -> None:
+def kill_commands() -> None:
     """At a second signal nobody waits for clean-up, but no command may be left behind (R027)."""
     from acp_bridge.harness.tools.processes import kill_all_now
 
     kill_all_now()
 
 
-def _start_log(settings: Settings) -> None:
+def start_log(settings: Settings) -> None:
     """Log names and ids to a rotating file, and to stderr only on request."""
     import logging
     from logging.handlers import RotatingFileHandler

@@ -9,7 +9,7 @@ import logging
 
 import anyio
 
-from acp_bridge.errors import BridgeError
+from acp_bridge.errors import FAULT, BridgeError
 from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.desk import Desk
@@ -26,7 +26,6 @@ STEP_LIMIT = "STEP_LIMIT"
 """The log's code for a turn that this limit ended; the projector says it in text."""
 
 _REFUSAL: JsonObject = {"message": "The model refused to answer.", "code": "REFUSAL"}
-FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
 
 
 class Turn:
