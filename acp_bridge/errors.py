@@ -12,6 +12,10 @@ RESOURCE_NOT_FOUND: Final = -32002
 """ACP's code for a session or file that is not there."""
 
 
+FAULT: Final = "Something went wrong inside acp-bridge; its log holds the details. Try again."
+"""What people read of a fault that is ours: the log alone says more."""
+
+
 class BridgeError(Exception):
     """Base of everything we raise on purpose.
 

@@ -4,7 +4,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -24,8 +24,6 @@ from acp_bridge.harness.modes import MODES
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
-from acp_bridge.runtime.sdk.naming import NamedCatalog
-from acp_bridge.runtime.sdk.server import SdkServer
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
@@ -63,8 +61,8 @@ async def serve(
 
     endpoint = Endpoint(stream, admit)  # type: ignore[arg-type]  # as AgentFace.admit says
     async with (
-        _catalog(settings) as catalog,
-        _runtime(settings, catalog) as runtime,
+        open_catalog(settings) as catalog,
+        embedded_runtime(settings, catalog) as runtime,
         anyio.create_task_group() as tasks,
     ):
 
@@ -92,41 +90,12 @@ async def serve(
         raise refused
 
 
-async def serve_sdk(
-    stream: ByteStream,
-    settings: Settings,
-    *,
-    started: Callable[[Endpoint], None] = lambda _endpoint: None,
-) -> None:
-    """Serve the embedded harness over the SDK's wire until it ends, then leave nothing running."""
-    server: SdkServer | None = None
-
-    def admit(message: Request | Notification) -> Reply | Awaitable[Reply] | None:
-        assert server is not None
-        return server.admit(message)
-
-    endpoint = Endpoint(stream, admit)
-    async with _catalog(settings) as found:
-        catalog = NamedCatalog(found, pinned=settings.model is not None)
-        async with (
-            _runtime(settings, catalog) as runtime,
-            SdkServer(
-                runtime,
-                endpoint,
-                name_model=catalog.name,
-                new_id=lambda: str(uuid.uuid4()),
-                version=__version__,
-            ) as server,
-        ):
-            started(endpoint)
-            await endpoint.run()
-
-
 def _runs_here(settings: Settings) -> bool:
     return settings.execution == "local"
 
 
-def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
+def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
+    """The harness in this process, with the outer world and these models."""
     outside = Outside(
         clock=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: str(uuid.uuid4()),
@@ -145,7 +114,8 @@ def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
 
 
 @asynccontextmanager
-async def _catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
+async def open_catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
+    """The models that these settings give, with what is asked of them noted if they say so."""
     catalog = Catalog(
         home=settings.home,
         environment=os.environ,

@@ -30,6 +30,7 @@ examples:
   acp-bridge --model scripted:answers.jsonl
                                            serve with answers from a file, for tests
   acp-bridge sessions list                 what is stored; also show, verify, export, delete
+  acp-bridge lsp                           serve an editor that speaks LSP alone
   acp-bridge config                        what is in force, and where it comes from
   acp-bridge --trace wire.jsonl            note both wire directions, for a bug report
 
@@ -77,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import runtime
 
             return runtime.run(flags, patches=options["patch"] or ())
+        case "lsp":
+            from acp_bridge.cli import lsp
+
+            return lsp.run(flags)
         case "config":
             from acp_bridge.cli import show_config
 
@@ -124,6 +129,15 @@ def _parser(*, with_actions: bool) -> argparse.ArgumentParser:
         from acp_bridge.cli.sessions_parser import add_actions
 
         add_actions(sessions)
+    lsp = commands.add_parser(
+        "lsp",
+        help="serve an editor that speaks LSP and no ACP (Helix, Kate, plain Neovim or Emacs)",
+        description="Serve LSP on stdin and stdout. The agent is there as code actions (work on "
+        "the selection, fix a problem, do what a comment `AGENT: ...` says) and as commands "
+        "(agent.prompt, agent.cancel, agent.mode, agent.open, agent.allow, agent.reject). What it "
+        "says goes into a Markdown transcript.",
+    )
+    _add_settings(lsp, default=argparse.SUPPRESS)
     show = commands.add_parser(
         "config",
         help="print every setting in force and where it comes from",

@@ -17,16 +17,22 @@ from acp_bridge.wire.stdio import Stdio, claim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from typing import TypeAlias
+    from typing import Protocol, TypeAlias
 
     from acp_bridge.acp.hello import ClientTraits
     from acp_bridge.config import Settings
-    from acp_bridge.wire.endpoint import ByteStream, Endpoint
+    from acp_bridge.wire.endpoint import ByteStream
     from acp_bridge.wire.lifetime import Ending
 
-    Started: TypeAlias = Callable[[Endpoint], None]
+    class Stoppable(Protocol):
+        """What serves a connection."""
+
+        def stop(self, reason: str) -> None:
+            """End as if the client were gone; the reason is for the log."""
+
+    Started: TypeAlias = Callable[[Stoppable], None]
     Serve: TypeAlias = Callable[[ByteStream, Settings, Started], Awaitable[None]]
-    """Serves a connection to its end; tells its endpoint, so that it can be stopped."""
+    """Serves a connection to its end; tells what serves it, so that it can be stopped."""
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
@@ -158,7 +164,7 @@ def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, 
 
         async with anyio.create_task_group() as group:
 
-            def started(endpoint: Endpoint) -> None:
+            def started(server: Stoppable) -> None:
                 # What is loaded by now stays: the collector need not walk it again and again.
                 gc.freeze()
                 gc.enable()
@@ -166,7 +172,7 @@ def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, 
                 def on_end(ending: Ending) -> None:
                     nonlocal exit_code
                     exit_code = ending.exit_code
-                    endpoint.stop(ending.reason)
+                    server.stop(ending.reason)
 
                 async def watch() -> None:
                     await end_of_life(

@@ -14,13 +14,13 @@ import anyio
 import anyio.to_thread
 import attrs
 
-from acp_bridge.errors import BridgeError
+from acp_bridge.errors import FAULT, BridgeError
 from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.memory import NOTICE_ROW
-from acp_bridge.harness.turn import FAULT, Turn
+from acp_bridge.harness.turn import Turn
 from acp_bridge.ports import CommandInfo, Consumer, Descendant, OptionName, SessionOptions
 from acp_bridge.vocabulary import (
     Command,

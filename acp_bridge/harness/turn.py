@@ -11,7 +11,7 @@ import logging
 import anyio
 import attrs
 
-from acp_bridge.errors import BridgeError
+from acp_bridge.errors import FAULT, BridgeError
 from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.compaction import TOO_LONG, Room
@@ -33,7 +33,6 @@ NO_ROOM = "Send a shorter message, choose a model with a larger window, or go on
 MAKE_ROOM = (
     "Make room with /compact, choose a model with a larger window, or go on in a new session."
 )
-FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try again."
 
 
 class Turn:

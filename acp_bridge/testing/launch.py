@@ -215,7 +215,8 @@ def bridge_in_memory(wire: Wire = "acp") -> Launcher:
     """The assembled bridge as a coroutine, with this wire."""
 
     async def launch(place: Place, flags: Sequence[str], tasks: anyio.abc.TaskGroup) -> Agent:
-        from acp_bridge.cli.assemble import serve, serve_sdk
+        from acp_bridge.cli.assemble import serve
+        from acp_bridge.cli.runtime import serve_sdk
         from acp_bridge.config import Settings
 
         if flags:

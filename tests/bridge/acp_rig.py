@@ -233,7 +233,7 @@ class Bench:
                 params["clientInfo"] = info
             with pytest.MonkeyPatch.context() as patch:
                 if catalog is not None:
-                    patch.setattr(assemble, "_catalog", lambda _settings: nullcontext(catalog))
+                    patch.setattr(assemble, "open_catalog", lambda _settings: nullcontext(catalog))
                 await editor.call("initialize", params)
             yield editor
             ours.send_eof()

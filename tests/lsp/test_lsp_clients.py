@@ -1,0 +1,242 @@
+"""The process that an editor starts, driven by pytest-lsp's client as several editors."""
+
+import ast
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from lsp_rig import WAIT_S, LspDesk, call
+from lsprotocol import types
+from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.peer]
+
+START_S = 30.0
+
+TWO = {"old_string": "x = 1\n# AGENT: make it two\n", "new_string": "x = 2\n"}
+"""The change that the model makes."""
+
+
+def helix() -> types.ClientCapabilities:
+    """By hand, after Helix 25: no message requests, UTF-8 first, documents shown."""
+    return types.ClientCapabilities(
+        workspace=types.WorkspaceClientCapabilities(
+            apply_edit=True,
+            workspace_edit=types.WorkspaceEditClientCapabilities(document_changes=True),
+            execute_command=types.ExecuteCommandClientCapabilities(dynamic_registration=False),
+        ),
+        text_document=types.TextDocumentClientCapabilities(
+            code_action=types.CodeActionClientCapabilities(
+                code_action_literal_support=types.ClientCodeActionLiteralOptions(
+                    code_action_kind=types.ClientCodeActionKindOptions(
+                        value_set=["", "quickfix", "refactor", "source"]
+                    )
+                )
+            )
+        ),
+        window=types.WindowClientCapabilities(
+            work_done_progress=True,
+            show_document=types.ShowDocumentClientCapabilities(support=True),
+        ),
+        general=types.GeneralClientCapabilities(position_encodings=["utf-8", "utf-32", "utf-16"]),
+    )
+
+
+def kate() -> types.ClientCapabilities:
+    """By hand, after Kate 24: code actions as literals, progress, no document shown."""
+    capabilities = helix()
+    assert capabilities.window is not None
+    capabilities.window.show_document = None
+    capabilities.general = None
+    return capabilities
+
+
+EDITORS: dict[str, Callable[[], types.ClientCapabilities]] = {
+    "helix": helix,
+    "kate": kate,
+    "neovim": lambda: client_capabilities("neovim"),
+    "vscode": lambda: client_capabilities("visual-studio-code"),
+    "emacs": lambda: client_capabilities("emacs"),
+}
+
+
+class Editor:
+    """A client that holds one document, and what it was told."""
+
+    def __init__(self, client: LanguageClient, uri: str, text: str) -> None:
+        self.client = client
+        self.uri = uri
+        self.text = text
+        self.asked: list[str] = []
+
+        def apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
+            found = params.edit.document_changes or ()
+            edits = [e for change in found for e in getattr(change, "edits", ())]
+            edits += [e for many in (params.edit.changes or {}).values() for e in many]
+            for edit in edits:  # whole lines, so counting characters is not needed
+                lines = self.text.splitlines(keepends=True)
+                lines[edit.range.start.line : edit.range.end.line] = [edit.new_text]
+                self.text = "".join(lines)
+            return types.ApplyWorkspaceEditResult(applied=True)
+
+        def ask(params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
+            self.asked.append(params.message)
+            return params.actions[0] if params.actions else None
+
+        client.feature(types.WORKSPACE_APPLY_EDIT)(apply)
+        client.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)(ask)
+
+
+@asynccontextmanager
+async def started(desk: LspDesk, capabilities: types.ClientCapabilities) -> AsyncIterator[Editor]:
+    file = desk.workspace / "a.py"
+    text = "x = 1\n# AGENT: make it two\n"
+    client = make_test_lsp_client()
+    arguments = ["--home", str(desk.home), "--model", f"scripted:{desk.script_file}"]
+    await client.start_io(sys.executable, "-m", "acp_bridge", *arguments, "--mode", "ask", "lsp")
+    editor = Editor(client, file.as_uri(), text)
+    try:
+        with anyio.fail_after(START_S):
+            params = types.InitializeParams(capabilities, root_uri=desk.workspace.as_uri())
+            await client.initialize_session(params)
+        item = types.TextDocumentItem(file.as_uri(), "python", 1, text)
+        client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        yield editor
+    finally:
+        with anyio.fail_after(WAIT_S, shield=True):
+            await client.shutdown_session()
+            await client.stop()  # type: ignore[no-untyped-call]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """A file tells nobody that it grows: look again."""
+    with anyio.fail_after(WAIT_S):
+        while not holds():  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+
+async def run_action(editor: Editor, title: str) -> None:
+    """Choose a code action at the comment, as an editor does."""
+    place = types.Range(types.Position(1, 0), types.Position(1, 0))
+    found: list[types.CodeAction | types.Command] = []
+    document, context = types.TextDocumentIdentifier(editor.uri), types.CodeActionContext([])
+    params = types.CodeActionParams(document, place, context)
+    with anyio.fail_after(WAIT_S):
+        while not found:  # the user looks again until the question is there
+            actions = await editor.client.text_document_code_action_async(params)
+            found = [one for one in actions or () if one.title.startswith(title)]
+        # pygls' client takes an action for a command, and the real one for its name.
+        command = ast.literal_eval(str(found[0].command))
+        chosen = types.ExecuteCommandParams(command["command"], command["arguments"])
+        await editor.client.workspace_execute_command_async(chosen)
+
+
+@pytest.mark.parametrize("name", EDITORS)
+async def test_each_editor_gets_its_change_with_the_users_consent(
+    tmp_path: Path, name: str
+) -> None:
+    desk = LspDesk(tmp_path)
+    desk.script(
+        [call("r", "read", file_path="a.py")],
+        [call("e", "edit", file_path="a.py", **TWO)],
+        [{"text": "It is two."}],
+    )
+    capabilities = EDITORS[name]()
+    window = capabilities.window
+    assert window is not None
+    async with started(desk, capabilities) as editor:
+        await run_action(editor, "Agent: make it two")
+        if window.show_message is None:
+            await run_action(editor, "Agent: allow once: Edit `a.py`")
+        await until(lambda: desk.has_told("It is two."))
+        assert editor.text == "x = 2\n"
+        assert bool(editor.asked) is (window.show_message is not None)
+        assert bool(editor.client.progress_reports) is bool(window.work_done_progress)
+
+
+async def test_a_client_that_is_no_lsp_client_is_told_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "acp_bridge", "--home", str(tmp_path / "home"), "lsp"]
+    done = await anyio.run_process(command, input=b"{" * 10_000, check=False)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert b"start acp-bridge without `lsp`" in done.stderr
+
+
+async def test_a_bare_exit_ends_with_one_and_the_end_of_input_with_zero(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "acp_bridge", "--home", str(tmp_path / "home"), "lsp"]
+    body = b'{"jsonrpc":"2.0","method":"exit"}'
+    frame = b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    done = await anyio.run_process(command, input=frame, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    done = await anyio.run_process(command, input=b"", check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+NEOVIM = """
+local command = vim.fn.json_decode(vim.fn.getenv('THE_COMMAND'))
+vim.cmd('edit ' .. vim.fn.fnameescape(vim.fn.getenv('THE_FILE')))
+local ended = false
+local plain = vim.lsp.handlers['$/progress']
+vim.lsp.handlers['$/progress'] = function(err, result, ...)
+  if result.value.kind == 'end' then ended = result.value.message end
+  return plain(err, result, ...)
+end
+local id = vim.lsp.start_client({cmd = command, root_dir = vim.fn.getcwd(), name = 'acp-bridge'})
+vim.lsp.buf_attach_client(0, id)
+assert(vim.wait(20000, function() return vim.lsp.buf_is_attached(0, id) end), 'not attached')
+local client = vim.lsp.get_client_by_id(id)
+vim.wait(20000, function() return client.initialized end)
+vim.api.nvim_win_set_cursor(0, {3, 0})
+local params = vim.lsp.util.make_range_params(0, client.offset_encoding)
+params.context = {diagnostics = {}}
+local answer = vim.lsp.buf_request_sync(0, 'textDocument/codeAction', params, 5000)
+local action = answer[id].result[1]
+client.request_sync('workspace/executeCommand', {
+  command = action.command.command, arguments = action.command.arguments}, 5000, 0)
+assert(vim.wait(10000, function() return ended end), 'no end of progress')
+local lines = vim.api.nvim_buf_get_lines(0, 0, -1, false)
+io.stdout:write(vim.fn.json_encode({
+  title = action.title, ended = ended, lines = lines, modified = vim.bo.modified}))
+vim.lsp.stop_client(id)
+vim.wait(5000, function() return vim.lsp.get_client_by_id(id) == nil end)
+vim.cmd('qall!')
+"""
+
+
+@pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed")
+async def test_neovim_itself_takes_the_change_into_its_buffer(tmp_path: Path) -> None:
+    desk = LspDesk(tmp_path)
+    file = desk.workspace / "a.py"
+    file.write_text(
+        "# \N{GRINNING FACE} first\nx = 1\n# AGENT: make it two\nlast = '\N{GRINNING FACE}'\n"
+    )
+    desk.script(
+        [call("r", "read", file_path="a.py")],
+        [call("e", "edit", file_path="a.py", **TWO)],
+        [{"text": "It is two."}],
+    )
+    command = [sys.executable, "-m", "acp_bridge", "--home", str(desk.home), "--mode", "full"]
+    command += ["--model", f"scripted:{desk.script_file}", "lsp"]
+    lua = tmp_path / "drive.lua"
+    lua.write_text(NEOVIM)
+    env = {**os.environ, "THE_FILE": str(file), "THE_COMMAND": json.dumps(command)}
+    with anyio.fail_after(60):
+        done = await anyio.run_process(
+            ["nvim", "--headless", "-u", "NONE", "-n", "-c", f"luafile {lua}"],
+            env=env,
+            cwd=desk.workspace,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == {
+        "title": "Agent: make it two",
+        "ended": "done",
+        "lines": ["# \N{GRINNING FACE} first", "x = 2", "last = '\N{GRINNING FACE}'"],
+        "modified": True,
+    }
