@@ -12,8 +12,8 @@ Invariants:
 
 * Only `logfile` writes logs, and only `index` writes anything else, outside the store's root.
   `store`, `finding`, `listing`, `reading`, `survey`, `sweep`, `shelf`, `growth`, `seeking` and
-  `forking` read, `deleting` removes; the other modules are pure. Nothing reads a clock: time comes in as
-  ``clock``, and as ``wall_ns`` the one that files get their times from.
+  `forking` read, `deleting` removes; the other modules are pure. Nothing reads a clock: time
+  comes in as ``clock``, and as ``wall_ns`` the one that files get their times from.
 * Reading, listing and asking take no lock, write nothing and repair nothing. A log that is refused
   keeps every byte, and so does the source of a fork.
 * One state machine, `LogState`, judges what is read and what is about to be written; `strict` adds
