@@ -19,6 +19,9 @@ RUNTIMES: Final = ("embedded", "dsh")
 EXECUTIONS: Final = ("local", "client")
 """Where commands run: in a process of ours, or in a terminal of the client and nowhere else."""
 
+SUBAGENTS: Final = ("auto", "native", "fallback")
+"""How clients see subagents: as what each says it takes, or in one form whatever it says."""
+
 
 class ModelSettings(NamedTuple):
     """What the user says of a model: sizes in tokens; ``None`` leaves what is known of it."""
@@ -40,6 +43,7 @@ class Settings(NamedTuple):
     mode: str = "ask"
     runtime: str = "embedded"
     execution: str = "local"
+    subagents: str = "auto"
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
@@ -66,6 +70,12 @@ SETTINGS: Final = (
         "ACP_BRIDGE_EXECUTION",
         "where commands run: here, or in terminals of the client",
         choices=EXECUTIONS,
+    ),
+    Setting(
+        "subagents",
+        "ACP_BRIDGE_SUBAGENTS",
+        "how the client sees subagents: as sessions of their own, or as tool calls",
+        choices=SUBAGENTS,
     ),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
     Setting(
@@ -110,7 +120,13 @@ def resolve(
     return _settings(found)._replace(models=models), found
 
 
-_DEFAULTS = {"mode": "ask", "runtime": "embedded", "execution": "local", "log_stderr": "false"}
+_DEFAULTS = {
+    "mode": "ask",
+    "runtime": "embedded",
+    "execution": "local",
+    "subagents": "auto",
+    "log_stderr": "false",
+}
 
 
 def _from_outside(
@@ -220,6 +236,7 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         mode=text("mode") or "ask",
         runtime=text("runtime") or "embedded",
         execution=text("execution") or "local",
+        subagents=text("subagents") or "auto",
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),
         log_stderr=(text("log_stderr") or "").lower() in _TRUE,

@@ -19,6 +19,14 @@ def test_where_commands_run_is_set_by_flag_variable_and_file_in_this_order(tmp_p
     assert (settings.execution, found["execution"].source) == ("client", "--execution")
 
 
+def test_how_subagents_are_shown_is_a_setting_too(tmp_path: Path) -> None:
+    home = {"home": str(tmp_path)}
+    assert resolve(home, {})[0].subagents == "auto"
+    assert resolve(home, {"ACP_BRIDGE_SUBAGENTS": "native"})[0].subagents == "native"
+    with pytest.raises(ConfigError, match="must be auto or native or fallback"):
+        resolve({**home, "subagents": "yes"}, {})
+
+
 def test_nothing_else_is_a_place_to_run_commands(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be local or client"):
         resolve({"home": str(tmp_path)}, {"ACP_BRIDGE_EXECUTION": "nowhere"})
