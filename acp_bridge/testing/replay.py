@@ -4,6 +4,10 @@ Compared are messages and calls in order of appearance with ids, kinds, texts, t
 status, content and output, and the last plan. Left out is what only lives: a user's own prompts,
 a diff shown before a question, terminal output, where a call pointed meanwhile, and what a client
 has in a terminal of its own, of which a replay shows the text.
+
+Subagents are compared with their root: their sessions, their last state and what they were told,
+or the calls that show their work. Those have no order among others, since they work beside them;
+and while one works, it is not compared.
 """
 
 import copy
@@ -11,18 +15,26 @@ from collections.abc import Iterable
 
 import attrs
 
+from acp_bridge.testing.rules import child_of
 from acp_bridge.testing.transcript import Entry, arr, obj, read, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 _MESSAGES = {"agent_message_chunk", "agent_thought_chunk"}
+_BETWEEN = {"session_message", "session_message_chunk"}
 _CALL_MEMBERS = ("title", "kind", "name", "status", "content", "rawInput", "rawOutput")
 
 
 @attrs.define(slots=True)
 class Drawn:
-    """What a client shows of one session: items by id in order of appearance, and the plan."""
+    """What a client shows of one session: items by id in order of appearance, and the plan.
+
+    ``beside`` are items without an order: of subagents, and messages between sessions. ``foreign``
+    are calls that showed the work of another session's subagents.
+    """
 
     items: dict[str, JsonObject] = attrs.field(factory=dict)
+    beside: set[str] = attrs.field(factory=set)
+    foreign: set[str] = attrs.field(factory=set)
     plan: JsonValue = None
 
     def draw(self, update: JsonObject) -> None:
@@ -32,10 +44,42 @@ class Drawn:
             item = self.items.setdefault(f"message {update.get('messageId')}", {"kind": kind})
             item["text"] = f"{item.get('text', '')}{obj(update.get('content')).get('text', '')}"
         elif kind in {"tool_call", "tool_call_update"}:
-            item = self.items.setdefault(f"call {update.get('toolCallId')}", {})
+            name = f"call {update.get('toolCallId')}"
+            item = self.items.setdefault(name, {})
+            if child_of(update):
+                self.beside.add(name)
             item.update({name: update[name] for name in _CALL_MEMBERS if name in update})
+        elif kind in _BETWEEN:
+            name = f"between {update.get('messageId')}"
+            item = self.items.setdefault(name, {"text": ""})
+            self.beside.add(name)
+            parts = arr(update.get("content")) or [update.get("content")]
+            item["text"] = str(item["text"]) + "".join(str(obj(p).get("text")) for p in parts)
+        elif kind == "subagent_update":
+            name = f"subagent {update.get('sessionId')}"
+            item = self.items.setdefault(name, {})
+            self.beside.add(name)
+            item.update({name: update[name] for name in ("title", "state") if name in update})
         elif kind == "plan":
             self.plan = arr(update.get("entries")) or None
+
+    def forked(self) -> "Drawn":
+        """What a fork of it shows: all but the work of subagents, which are not the fork's."""
+        made = copy.deepcopy(self)
+        made.foreign |= {name for name in made.beside if name.startswith("call ")}
+        for name in made.beside:
+            del made.items[name]
+        made.beside.clear()
+        return made
+
+    def working(self) -> set[str]:
+        """The subagents, and calls of subagents, that are not at their end."""
+        return {
+            name
+            for name in self.beside
+            if obj(self.items[name].get("state")).get("state", "idle") != "idle"
+            or self.items[name].get("status") in {"pending", "in_progress"}
+        }
 
 
 def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] = ()) -> list[str]:
@@ -45,28 +89,46 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
     """
     killed = set(killed_runs)
     live: dict[str, Drawn] = {}
-    loading: dict[str, Drawn] = {}
+    loading: dict[str, dict[str, Drawn]] = {}
+    root_of: dict[str, str] = {}
     skipped: set[str] = set()
     found: list[str] = []
     for line in read(entries):
         session = line.session
         if session is None:
             continue
+        root = root_of.get(session, session)
         if line.entry.run in killed:
-            skipped.add(session)
+            skipped.add(root)
+        if line.update.get("sessionUpdate") == "subagent_update":
+            root_of[str(line.update.get("sessionId"))] = root
         if line.method == "session/load" and line.kind == "request":
-            loading[session] = Drawn()
+            loading[session] = {}
         elif line.method == "session/load":
             replayed = loading.pop(session, None)
             if replayed is not None and "result" in line.message and session not in skipped:
-                found += _differences(live.setdefault(session, Drawn()), replayed)
+                family = [name for name in live if root_of.get(name, name) == session]
+                found += _family_differences(session, family, live, replayed)
         elif line.method == "session/fork" and line.kind == "response":
             # Its past is what its source showed; only a load will show it under the new id.
             source = text_or_none(obj(obj(line.request).get("params")).get("sessionId"))
-            live[session] = copy.deepcopy(live.get(source or "", Drawn()))
+            live[session] = live.get(source or "", Drawn()).forked()
         elif line.update:
-            drawn = loading[session] if session in loading else live.setdefault(session, Drawn())
+            drawn = loading.get(root, live).setdefault(session, Drawn())
             drawn.draw(line.update)
+    return found
+
+
+def _family_differences(
+    root: str, family: list[str], live: dict[str, Drawn], replayed: dict[str, Drawn]
+) -> list[str]:
+    """A root and its subagents after a load; those that work go on after it."""
+    at_work = {name for drawn in live.values() for name in drawn.working()}
+    found = []
+    for session in dict.fromkeys([root, *family]):
+        if f"subagent {session}" not in at_work:
+            seen = live.setdefault(session, Drawn())
+            found += _differences(seen, replayed.get(session, Drawn()), at_work)
     return found
 
 
@@ -77,11 +139,17 @@ def _is_in_a_terminal(name: str, item: JsonObject) -> bool:
     return terminal_id is not None and name != f"call {terminal_id}"
 
 
-def _differences(live: Drawn, replayed: Drawn) -> list[str]:
+def _differences(live: Drawn, replayed: Drawn, at_work: set[str]) -> list[str]:
     found = []
-    if list(live.items) != list(replayed.items):
-        found.append(f"live had {list(live.items)}, the replay {list(replayed.items)}")
+    beside = live.beside | replayed.beside | live.foreign
+    order, order_again = ([n for n in d.items if n not in beside] for d in (live, replayed))
+    if order != order_again:
+        found.append(f"live had {order}, the replay {order_again}")
+    if lost := (live.beside ^ replayed.beside) - at_work:
+        found.append(f"of subagents, only one of live and replay had {sorted(lost)}")
     for name, item in live.items.items():
+        if name in at_work:
+            continue
         again = replayed.items.get(name, item)
         if _is_in_a_terminal(name, item):
             again = {**again, "content": item["content"]}
