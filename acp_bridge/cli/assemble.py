@@ -78,6 +78,7 @@ async def serve(
             is_gone=lambda: endpoint.gone is not None,
             opened=opened,
             runs_here=_runs_here(settings),
+            subagents=settings.subagents,
             setup_command=own_command(str(settings.home), "setup"),
         )
         face = AgentFace(agent)
