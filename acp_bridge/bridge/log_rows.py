@@ -37,7 +37,11 @@ _CHUNK_RECORDS: dict[str, Literal["text", "reasoning"]] = {
 
 def text_of(content: JsonValue) -> str:
     """The text blocks of a content list, joined by line breaks."""
-    return "\n".join(
+    return "\n".join(_texts_of(content))
+
+
+def _texts_of(content: JsonValue) -> Iterable[str]:
+    return (
         str(block.get("text", ""))
         for block in (content if isinstance(content, list) else [])
         if isinstance(block, dict) and block.get("type") == "text"
@@ -100,11 +104,12 @@ def _end_of_reason(reason: JsonValue) -> TurnEnd:
 
 
 def last_text(events: Sequence[Event]) -> str | None:
-    """The text of the last answer that has one."""
+    """The text of the last answer that has one, as its parent is told it."""
     for event in reversed(events):
         if event.type == "assistant/message" and isinstance(event.data, dict):
             message = event.data.get("message")
-            text = text_of(message.get("content") if isinstance(message, dict) else None)
+            content = message.get("content") if isinstance(message, dict) else None
+            text = "".join(_texts_of(content)).strip()
             if text:
                 return text
     return None

@@ -468,10 +468,14 @@ def child_of(update: JsonObject) -> str | None:
     return text_or_none(obj(obj(update.get("_meta")).get("acp-bridge")).get("childSessionId"))
 
 
-def _children(lines: list[Line]) -> set[str]:
-    """The sessions that were announced as subagents."""
-    updates = (line.update for line in lines)
-    return {str(u["sessionId"]) for u in updates if u.get("sessionUpdate") == "subagent_update"}
+def _children(lines: list[Line]) -> dict[str, str]:
+    """The sessions that were announced as subagents, each with its root."""
+    roots: dict[str, str] = {}
+    for line in lines:
+        if line.update.get("sessionUpdate") == "subagent_update" and line.session is not None:
+            child = str(line.update.get("sessionId"))
+            roots.setdefault(child, roots.get(line.session, line.session))
+    return roots
 
 
 def _to_client(lines: list[Line], kind: str) -> Iterator[Line]:
@@ -495,10 +499,17 @@ def _runs(lines: list[Line]) -> Iterator[tuple[int, list[Line]]]:
 
 
 def _by_session(lines: list[Line]) -> Iterator[tuple[str, list[Line]]]:
-    """Each session's messages, one list for each run of the agent."""
+    """Each session's messages, one list for each run of the agent.
+
+    A subagent's have the load of its root among them: a client draws both anew then.
+    """
+    children = _children(lines)
     for _, run in _runs(lines):
+        loads = [n for n in run if n.method == "session/load" and n.kind == "request"]
         for session in dict.fromkeys(line.session for line in run if line.session is not None):
-            yield session, [line for line in run if line.session == session]
+            root = children.get(session)
+            anew = {id(line) for line in loads if line.session == root}
+            yield session, [line for line in run if line.session == session or id(line) in anew]
 
 
 def _nulls(value: JsonValue, path: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from family_story import CWD, ROOT, Story
+from story_rows import CWD, ROOT, Story
 
 from acp_bridge.acp.converter import unstructure
 from acp_bridge.bridge.clients import View

@@ -6,8 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 from acp_rig import Editor, said, selected
-from family_plays import ends, nest, outlive, two_ask, until_cancelled
-from family_rig import FALLBACK, NATIVE, Stage, audience
+from stage_plays import ends, nest, outlive, two_ask, until_cancelled
+from stage_rig import FALLBACK, NATIVE, Stage, audience
 
 from acp_bridge.bridge.open_session import EVENTS_PER_YIELD
 from acp_bridge.testing.transcript import Entry

@@ -5,7 +5,6 @@ from itertools import permutations
 
 import attrs
 import pytest
-from family_story import ENDS, ROOT, Story
 from hypothesis import given
 from hypothesis import strategies as st
 from shown_story import (
@@ -21,6 +20,7 @@ from shown_story import (
     three_levels,
     view,
 )
+from story_rows import ENDS, ROOT, Story
 
 from acp_bridge.acp.converter import unstructure
 from acp_bridge.bridge import subagent_view

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from family_story import ROOT, Story
 from hypothesis import given
 from hypothesis import strategies as st
 from shown_story import (
@@ -19,6 +18,7 @@ from shown_story import (
     three_levels,
     view,
 )
+from story_rows import ROOT, Story
 
 from acp_bridge.acp.converter import unstructure
 from acp_bridge.ports import PermissionAsk

@@ -14,7 +14,7 @@ import anyio
 import anyio.abc
 import pytest
 from acp_rig import WAIT_S, Editor
-from family_story import Story
+from story_rows import Story
 
 from acp_bridge.cli import assemble
 from acp_bridge.cli.assemble import serve

@@ -3,7 +3,7 @@
 from functools import partial
 
 import anyio
-from family_rig import Stage
+from stage_rig import Stage
 
 from acp_bridge.vocabulary import SessionId, TurnEnd
 
