@@ -199,6 +199,30 @@ class Family:
         return texts
 
 
+def message(child_id: str, text: str) -> Said:
+    return calls(("send_message", {"agent_id": child_id, "message": text}))
+
+
+def interrupt(child_id: str) -> Said:
+    return calls(("interrupt_agent", {"agent_id": child_id}))
+
+
+LIST: Said = calls(("list_agents", {}))
+
+
+def reasons(family: Family, session_id: str) -> list[object]:
+    return [row["reason"] for row in family.rows(session_id, "turn/end")]
+
+
+def aborted(why: str) -> JsonObject:
+    return {"kind": "aborted", "reason": {"kind": why}}
+
+
+async def begun(family: Family, text: str = "busy") -> SessionId:
+    """A child that streams this and waits."""
+    return await family.child_said(text)
+
+
 class Home:
     """Where a family lives over restarts."""
 
