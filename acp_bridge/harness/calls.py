@@ -14,6 +14,7 @@ import attrs
 from acp_bridge.errors import BridgeError
 from acp_bridge.harness.approvals import Question, Refusal, verdict_on
 from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.inbox import message_rows, taken_by_step
 from acp_bridge.harness.memory import GRANT_ROW
 from acp_bridge.harness.tools.arguments import (
     check_arguments,
@@ -199,15 +200,26 @@ class CallRunner:
         rows.append(self._result_row(call, result))
         del self.unanswered[call.call_id]
         is_last = not self.unanswered
-        if is_last:
-            rows.append(Draft("step/end", {"turn": self._turn, "step": self._step}))
-            rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
         try:
-            await self._desk.committer.commit(rows)
+            if is_last:
+                async with self._desk.inbox:
+                    await self._desk.committer.commit([*rows, *self._next_step_rows()])
+                    self.step_ended = True
+            else:
+                await self._desk.committer.commit(rows)
         except BaseException:
             self.unanswered[call.call_id] = call
             raise
-        self.step_ended = is_last
+
+    def _next_step_rows(self) -> list[Draft]:
+        """The step's end and the next one's start, with the messages that came meanwhile."""
+        splices, messages = taken_by_step(self._desk)
+        return [
+            Draft("step/end", {"turn": self._turn, "step": self._step}),
+            *splices,
+            Draft("step/start", {"turn": self._turn, "step": self._step + 1}),
+            *message_rows(messages),
+        ]
 
     def _plan(self, call: JsonObject) -> Planned:
         name, text = str(call["name"]), str(call["arguments"])
@@ -269,6 +281,8 @@ class CallRunner:
             flow=self._desk.client.flow,
             runner=None if world.runs_here else self._desk.client,
             in_terminal=in_terminal,
+            session_id=self._desk.session_id,
+            call_id=call.call_id,
         )
 
     def _ask_row(self, call: Planned) -> Draft:

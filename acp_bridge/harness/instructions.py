@@ -32,7 +32,20 @@ refused. Look at what you need, then present a plan, and stop there. The user sw
 """
 
 
-def system_prompt(cwd: Path, mode: Mode) -> str:
-    """The instructions for a session in this workspace and permission mode."""
+_DELEGATED = """
+You are a subagent: another agent gave you this task and goes on with other work meanwhile. It \
+shares your workspace and sees nothing of what you do but your last message, so put the whole \
+result there. It may send you messages while you work; what they say counts from then on. You \
+cannot ask it back: decide, and say what you decided.
+"""
+
+
+def system_prompt(cwd: Path, mode: Mode, *, is_delegated: bool = False) -> str:
+    """The instructions for a session in this workspace and permission mode.
+
+    ``is_delegated``: another session set it to work.
+    """
     text = _INSTRUCTIONS.format(cwd=cwd)
+    if is_delegated:
+        text += _DELEGATED
     return text + _PLANNING if mode == "plan" else text

@@ -31,7 +31,7 @@ class SessionMemory:
         """Model calls under a scripted request header in the session's own range."""
         self.grants: set[str] = set()
         self.sets_up = False
-        """Whether the birth rows (preset, sandbox, policy) are written."""
+        """Whether the birth rows ([preset], sandbox, policy) are written."""
         self.selection: JsonObject | None = None
         """The last choice of a model: ``{provider, model, reasoningEffort?}``."""
         self.sandbox: str | None = None
@@ -111,6 +111,7 @@ def _birth(memory: SessionMemory, _data: JsonObject) -> None:
 
 
 def _sandbox(memory: SessionMemory, data: JsonObject) -> None:
+    memory.sets_up = True  # a subagent's log has no preset
     memory.sandbox = str(data.get("mode"))
 
 

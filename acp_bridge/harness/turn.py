@@ -13,6 +13,7 @@ from acp_bridge.errors import BridgeError
 from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.inbox import message_rows, put_row, taken, taken_by_step
 from acp_bridge.harness.standing import birth_rows, request_rows, system_rows
 from acp_bridge.ports import FailureChunk
 from acp_bridge.vocabulary import Draft, JsonObject, JsonValue, TurnEnd
@@ -30,12 +31,15 @@ FAULT = "Something went wrong inside acp-bridge; its log holds the details. Try 
 
 
 class Turn:
-    """One turn over one user message.
+    """One turn over one user message, and whatever else waits in the log's inbox but prompts.
 
-    ``pending`` says that the message already waits in the log's inbox (another harness left it).
+    ``message`` is None for a turn of what waits alone. ``pending`` says that the message already
+    waits in the log's inbox (another harness left it, or a parent put it there).
     """
 
-    def __init__(self, desk: Desk, message: JsonObject, *, title: str, pending: bool) -> None:
+    def __init__(
+        self, desk: Desk, message: JsonObject | None, *, title: str, pending: bool
+    ) -> None:
         self._desk = desk
         self._message = message
         self._title = title
@@ -62,28 +66,29 @@ class Turn:
 
     async def _admit(self) -> None:
         """One batch: birth rows if they are missing, inbox, turn and step start, the request."""
-        await self._desk.committer.commit(self._admission_rows)
-        self._step = 1
+        async with self._desk.inbox:
+            await self._desk.committer.commit(self._admission_rows)
+            self._step = 1
 
     def _admission_rows(self, first_seq: int) -> list[Draft]:
-        desk, turn = self._desk, self._number
+        desk, turn, own = self._desk, self._number, self._message
         rows = birth_rows(desk)
-        waiting = len(desk.committer.writer.state.inbox["next-turn"])
-        if not self._pending:
-            rows.append(_splice(start=waiting, inserted=[self._message]))
+        if own is not None and not self._pending:
+            rows.append(put_row(desk, "next-turn", own))
+        splices, messages = taken(desk, own, is_queued=self._pending)
         rows += [
             Draft("turn/start", {"turn": turn}),
-            _splice(start=0 if self._pending else waiting, removed=1),
+            *splices,
             Draft("step/start", {"turn": turn, "step": 1}),
             *system_rows(desk, turn=turn, step=1),
-            Draft("user/message", self._message, surface_op="append"),
         ]
-        message_seq = first_seq + len(rows) - 1
+        seqs = {str(message["id"]): first_seq + len(rows) + n for n, message in enumerate(messages)}
+        rows += message_rows(messages)
         rows += request_rows(desk)
-        if desk.memory.title is None and self._title:
+        if own is not None and desk.memory.title is None and self._title:
             source: JsonObject = {"kind": "fallback"}
-            seqs: list[JsonValue] = [message_seq]
-            title: JsonObject = {"title": self._title, "messageSeqs": seqs, "source": source}
+            named: list[JsonValue] = [seqs[str(own["id"])]]
+            title: JsonObject = {"title": self._title, "messageSeqs": named, "source": source}
             rows.append(Draft("session/title", title))
         return rows
 
@@ -98,7 +103,10 @@ class Turn:
                 return await self._fail(answer.message, answer.code, failure_json(answer))
             calls = answer.recorder.calls() if answer.reason != "max_tokens" else []
             if not calls or answer.reason == "refusal":
-                return await self._finish(taker, answer)
+                end = await self._finish(taker, answer)
+                if end is None:
+                    continue
+                return end
             message = taker.message_row(answer.recorder, with_calls=True, cut=False)
             runner = CallRunner(self._desk, turn=self._number, step=self._step, calls=calls)
             await runner.start(message)
@@ -123,8 +131,8 @@ class Turn:
         ]:
             await self._desk.committer.commit(rows)
 
-    async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd:
-        """Last message and the turn's end, in one batch."""
+    async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd | None:
+        """Last message and the turn's end, in one batch; None: messages came, the turn goes on."""
         match answer.reason:
             case "max_tokens":
                 reason: JsonObject = {"kind": "max-tokens"}
@@ -135,10 +143,22 @@ class Turn:
             case _:
                 reason = {"kind": "completed"}
                 end = TurnEnd("completed")
+        assert self._step is not None
         message = taker.message_row(answer.recorder, with_calls=False, cut=False)
-        await self._desk.committer.commit([message, *self._end_rows(reason)])
-        taker.open_recorder = None
-        return end
+        async with self._desk.inbox:
+            splices, messages = taken_by_step(self._desk)
+            goes_on = bool(messages) and end.kind == "completed" and self._step < STEPS_MAX
+            step_end, turn_end = self._end_rows(reason)
+            rows = [turn_end]
+            if goes_on:
+                start = Draft("step/start", {"turn": self._number, "step": self._step + 1})
+                rows = [*splices, start, *message_rows(messages)]
+            await self._desk.committer.commit([message, step_end, *rows])
+            taker.open_recorder = None
+            if goes_on:
+                self._step += 1
+                self._taker = None
+        return None if goes_on else end
 
     async def _fail(self, details: str, code: str, error: JsonObject | None = None) -> TurnEnd:
         shown: JsonObject = error or {"message": details, "code": code}
@@ -179,11 +199,3 @@ class Turn:
             Draft("step/end", {"turn": self._number, "step": self._step}),
             Draft("turn/end", {"turn": self._number, "reason": reason}),
         ]
-
-
-def _splice(*, start: int, removed: int = 0, inserted: list[JsonValue] | None = None) -> Draft:
-    data: JsonObject = {"target": "next-turn", "start": start}
-    if removed:
-        data["removedCount"] = removed
-    data["inserted"] = inserted or []
-    return Draft("agent/inbox/spliced", data)
