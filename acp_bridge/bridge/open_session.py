@@ -22,7 +22,7 @@ from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.config_options import commands_update, config_from_options
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.subagent_family import Shown
-from acp_bridge.bridge.subagent_history import history
+from acp_bridge.bridge.subagent_history import history, missed
 from acp_bridge.bridge.subagent_view import CHILD_EVENTS, SubagentView
 from acp_bridge.ports import Descendant, LiveSession
 from acp_bridge.vocabulary import Event, OptionsChanged, RuntimeEvent, SessionId
@@ -62,6 +62,8 @@ class OpenSession:
         """During a replay: what happens meanwhile, of the root alone or, as tool calls, of all."""
         self._children_held: list[Shown] | None = None
         """From a replay's start until its answer is sent: what subagents do as sessions."""
+        self._recorded: list[RuntimeEvent] | None = None
+        """What happens while the logs for a replay are read, which may not have it yet."""
         # The stored part is folded silently: ids, titles and the context's size follow from it.
         self._shown.prime(history(live.session_id, live.events, descendants))
         client.session_id = live.session_id
@@ -105,14 +107,19 @@ class OpenSession:
         `tell_running` must follow, whatever becomes of this.
         """
         live = self.live
-        descendants = await live.descendants()
-        # From here to the first wait, the past and what comes after it are told apart.
-        ours, theirs = self._shown.unfinished()
-        self._held, self._children_held = ours, theirs
-        past = list(history(live.session_id, list(live.events), descendants))
-        self._shown.forget_announcements()
+        self._held, self._children_held, self._recorded = [], [], []
         try:
-            images = await _images(live, list(live.events))
+            descendants = await live.descendants()
+            # From here to the next wait, the past and what comes after it are told apart.
+            recorded, self._recorded = self._recorded, None
+            ours, theirs = self._shown.unfinished()
+            self._held += ours
+            self._children_held = theirs
+            events = list(live.events)
+            past = list(history(live.session_id, events, descendants))
+            past += missed(past, recorded, descendants, self._shown.told)
+            self._shown.forget_announcements()
+            images = await _images(live, events)
             shown = SubagentView(
                 live.session_id, live.cwd, self._view, replay=True, find_attachment=images.get
             )
@@ -123,7 +130,7 @@ class OpenSession:
                     await anyio.lowlevel.checkpoint()
             self._send(shown.finish_replay())
         finally:
-            held, self._held = self._held, None
+            held, self._held, self._recorded = self._held, None, None
             self._send(held)
 
     def tell_running(self) -> None:
@@ -133,6 +140,13 @@ class OpenSession:
         self._send(held)
 
     def _consume(self, event: RuntimeEvent) -> None:
+        if self._recorded is not None:
+            # The replay that is about to begin will show it, or what it belongs to.
+            self._shown.project(event)
+            self._recorded.append(event)
+            if isinstance(event, OptionsChanged):
+                self.tell_options()
+            return
         apart = self._view.native_subagents and isinstance(event, CHILD_EVENTS)
         self._show_all(self._shown.project(event), self._children_held if apart else self._held)
         if isinstance(event, OptionsChanged):

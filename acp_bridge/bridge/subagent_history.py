@@ -7,8 +7,8 @@ right behind the call that began it, whatever ran beside it.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -57,6 +57,9 @@ class _Run:
 _Begun: TypeAlias = dict[SessionId, dict[int, list[_Run]]]
 """By session, the runs that its rows began, by their seq; each is taken out when it is told."""
 
+Told: TypeAlias = tuple[type, SessionId]
+"""A kind of event, and the child that it is of."""
+
 _NO_CALL = -1
 """The place of runs that no call of the log began, as far as it says."""
 
@@ -76,6 +79,37 @@ def history(
         yield event
         yield from _runs(begun[root_id].pop(event.seq, ()), root_id, begun)
     yield from _runs(begun[root_id].pop(_NO_CALL, ()), root_id, begun)
+
+
+def missed(
+    past: Sequence[RuntimeEvent],
+    recorded: Sequence[RuntimeEvent],
+    descendants: Sequence[Descendant],
+    told: Mapping[Told, int],
+) -> Iterator[RuntimeEvent]:
+    """What was told while the logs were read, and is not in them; deltas are the caller's.
+
+    ``past`` is their `history`, ``told`` how much was told in all, by `told_of`. Of what was
+    recorded the last ones are missing from the past, as many as it has too few.
+    """
+    rows = {one.session_id: len(one.events) for one in descendants}
+    known = Counter(filter(None, map(told_of, past)))
+    left = Counter(filter(None, map(told_of, recorded)))
+    for event in recorded:
+        key = told_of(event)
+        if key is not None:
+            if left[key] <= told.get(key, 0) - known[key]:
+                yield event
+            left[key] -= 1
+        elif isinstance(event, ChildSaid) and isinstance(row := event.event, Event):
+            yield from [event] if row.seq >= rows.get(event.child_id, 0) else []
+
+
+def told_of(event: RuntimeEvent) -> Told | None:
+    """What is told of a child beside its rows: a start, a message or an end; None for the rest."""
+    if isinstance(event, ChildStarted | ChildMessaged | ChildFinished):
+        return type(event), event.child_id
+    return None
 
 
 def _runs(runs: Iterable[_Run], parent_id: SessionId, begun: _Begun) -> Iterator[RuntimeEvent]:
@@ -158,7 +192,10 @@ def _share(runs: list[_Run], messages: list[_Call]) -> None:
         before.steered_by += left[:at]
         run.begun_by = left[at]
         left = left[at + 1 :]
-    runs[-1].steered_by += left
+    last = runs[-1]
+    until_ms = last.events[-1].time_ms if last.events else 0
+    # What is behind its last row is for a part of its log that was not read.
+    last.steered_by += [message for message in left if message.time_ms <= until_ms]
 
 
 def _calls(
@@ -186,9 +223,11 @@ def _calls(
             message = data.get("message")
             if isinstance(message, dict):
                 _settle(message, pending, named, started, told)
-    for call_id, child_id in named.items():  # its result is still to come
-        if call_id in pending:
-            started.setdefault(child_id, pending[call_id][0])
+    for call_id, (call, name, arguments) in pending.items():  # their results are still to come
+        if call_id in named:
+            started.setdefault(named[call_id], call)
+        elif name == "send_message":
+            told[SessionId(str(arguments.get("agent_id")))].append(call)
     return started, told
 
 

@@ -6,7 +6,7 @@ its child, a start before what follows from it. What comes early waits for what 
 that every order of arrival shows the same: one entry for each run, and nothing is dropped.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,6 +15,7 @@ from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.projector import FindAttachment, Projector
 from acp_bridge.bridge.subagent_family import Asked, Child, Family, Form, Shown
 from acp_bridge.bridge.subagent_forms import form_of
+from acp_bridge.bridge.subagent_history import Told, told_of
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.vocabulary import (
     ChildFinished,
@@ -58,6 +59,8 @@ class SubagentView:
         self._parked_count = 0
         self.dropped = 0
         """Events that waited for a start in vain."""
+        self.told: Counter[Told] = Counter()
+        """How often each subagent was told to begin, to have a message, and to end."""
 
     def project(self, event: RuntimeEvent) -> list[Shown]:
         """The updates that this event means, in order, each with its session."""
@@ -136,6 +139,8 @@ class SubagentView:
         if waits_for is not None:
             self._park(waits_for, event)
             return
+        if (key := told_of(event)) is not None:
+            self.told[key] += 1
         match event:
             case ChildStarted():
                 yield from self._started(event)

@@ -12,6 +12,7 @@ from typing import Self
 
 import anyio
 import anyio.abc
+import attrs
 import pytest
 from acp_rig import WAIT_S, Editor
 from story_rows import Story
@@ -51,6 +52,7 @@ class Stage(Story):
     def __init__(self, cwd: Path) -> None:
         super().__init__(cwd)
         self.client: Client | None = None
+        self.while_reading: Callable[[], None] = lambda: None
         self.prompts: list[Prompt | Command] = []
         self.answers: dict[str, Answer] = {}
         self.cancelled = anyio.Event()
@@ -156,7 +158,9 @@ class ActedSession:
         raise AssertionError(f"no play has images: {attachment_id}")
 
     async def descendants(self) -> Sequence[Descendant]:
-        return self._stage.descendants()
+        read = [attrs.evolve(one, events=list(one.events)) for one in self._stage.descendants()]
+        self._stage.while_reading()
+        return read
 
     def cancel(self) -> None:
         self._stage.cancelled.set()
@@ -232,6 +236,7 @@ async def audience(
     capabilities: JsonObject,
     *,
     info: JsonObject | None = None,
+    judge: Callable[[list[Entry]], list[str]] = problems,
 ) -> AsyncIterator[Editor]:
     """An initialized editor before a stage; on the way out every message so far is judged."""
     run = 1 + max((entry.run for entry in entries), default=0)
@@ -249,5 +254,5 @@ async def audience(
         with anyio.fail_after(WAIT_S):
             yield editor
         ours.send_eof()
-    found = problems(entries)
+    found = judge(entries)
     assert not found, "\n".join(found)

@@ -94,12 +94,18 @@ class Story:
     def row(
         self, session: SessionId, kind: str, data: JsonObject, op: SurfaceOp | None = None
     ) -> Event:
-        self._now += 1
-        member = self.members[session]
-        event = Event(len(member.events), self._now, kind, data, op)
-        member.events.append(event)
+        event = self.written(session, kind, data, op)
         self.tell(event if session == self.root_id else ChildSaid(session, event))
         return event
+
+    def written(
+        self, session: SessionId, kind: str, data: JsonObject, op: SurfaceOp | None = None
+    ) -> Event:
+        """A row that is in the log and not told yet."""
+        self._now += 1
+        events = self.members[session].events
+        events.append(Event(len(events), self._now, kind, data, op))
+        return events[-1]
 
     def turn(self, session: SessionId | None = None) -> None:
         session = session or self.root_id
@@ -198,14 +204,16 @@ class Story:
         if name not in self.members:
             place = cwd or self.members[parent].cwd
             self.members[name] = Member(parent, label, place)
+            born = self.written(name, "subagent/descriptor", {"label": label})
             catalog: JsonObject = {"childId": child, "mode": "continuable", "label": label}
             self.row(parent, "subagent/catalog", catalog)
+        else:
+            born = self.written(name, "session/end-seed", {})
         member = self.members[name]
         member.running = True
-        member.run_start = len(member.events)
+        member.run_start = born.seq
         self.tell(ChildStarted(parent, name, label, task, CallId(call_id), member.cwd))
-        if member.events:
-            self.row(name, "session/end-seed", {})
+        self.tell(ChildSaid(name, born))
         self.turn(name)
         return name
 
@@ -218,6 +226,7 @@ class Story:
     def steer(self, parent: SessionId, call_id: str, child: SessionId, message: str) -> None:
         """A message to a child that runs."""
         self.call(parent, call_id, "send_message", {"agent_id": child, "message": message})
+        self.row(child, "agent/inbox/spliced", {"target": "next-step"})
         self.tell(ChildMessaged(parent, child, CallId(call_id), message))
         self.result(parent, call_id, f"told subagent {child}")
 

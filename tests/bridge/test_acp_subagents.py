@@ -10,8 +10,9 @@ from stage_plays import ends, nest, outlive, two_ask, until_cancelled
 from stage_rig import FALLBACK, NATIVE, Stage, audience
 
 from acp_bridge.bridge.open_session import EVENTS_PER_YIELD
+from acp_bridge.testing.rules import broken_rules
 from acp_bridge.testing.transcript import Entry
-from acp_bridge.vocabulary import Answer, JsonObject, JsonValue, SessionId
+from acp_bridge.vocabulary import Answer, ChildSaid, JsonObject, JsonValue, SessionId, StreamDelta
 
 pytestmark = pytest.mark.anyio
 
@@ -283,6 +284,43 @@ async def test_after_a_load_who_works_is_announced_again_and_goes_on(stage: Stag
         },
     }
     assert "Mean" in str(later[1])
+
+
+@FORMS
+async def test_what_happens_while_the_logs_are_read_is_shown_once(
+    stage: Stage, form: JsonObject
+) -> None:
+    """One child ends, one begins and is in the middle of a message; only the load tells of it."""
+    async with audience(stage, outlive, [], form, judge=broken_rules) as editor:
+        root = SessionId(await editor.new(stage.root.cwd))
+        await editor.prompt(root)
+        kid, late = SessionId("kid"), SessionId("late")
+
+        def go_on() -> None:
+            stage.say(kid, "The end.")
+            stage.finish(kid)
+            stage.delegate(root, "c9", late, "late one")
+            stage.result(root, "c9", "started subagent late")
+            stage.say(late, "Just begun. ")
+            stage.tell(ChildSaid(late, StreamDelta(1, 2, 1, 0, "text", "Half a")))
+
+        stage.while_reading = go_on
+        start = len(editor.received)
+        await editor.call("session/load", at(stage))
+        stage.while_reading = lambda: None
+        stage.say(late, "Half a message.", streamed=False)
+        stage.finish(late)
+        await editor.call("session/list", {})
+        later = editor.received[start:]
+        if form is NATIVE:
+            assert sum("The end." in str(m) for m in later) == 2  # one is to the root
+            assert editor.text(late) == "Just begun. Half a message."
+            assert end_of(editor, late) == {"state": "idle", "stopReason": "end_turn"}
+        else:
+            shown = runs(editor, root)
+            assert {call["status"] for call in shown.values()} == {"completed"}
+            announced = [u for u in editor.updates(root) if u["sessionUpdate"] == "tool_call"]
+            assert [u["toolCallId"] for u in announced] == ["c1", "c1", "c9"]
 
 
 @FORMS

@@ -24,7 +24,8 @@ from story_rows import ENDS, ROOT, Story
 
 from acp_bridge.acp.converter import unstructure
 from acp_bridge.bridge import subagent_view
-from acp_bridge.bridge.subagent_history import history
+from acp_bridge.bridge.subagent_history import history, missed
+from acp_bridge.ports import Descendant
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildSaid,
@@ -266,3 +267,52 @@ def test_a_forks_past_shows_its_sources_delegation_as_a_call_that_ended() -> Non
     found = [(name, unstructure(u)) for event in past for name, u in shown.project(event)]
     (call,) = calls(found, "fork").values()
     assert (call["status"], content(call)) == ("completed", "started subagent kid")
+
+
+def read_while_told() -> tuple[Story, list[list[Descendant]], list[int]]:
+    """A story with what the logs held, and how long the root's was, before each of its events."""
+    story = Story()
+    logs: list[list[Descendant]] = []
+    lengths: list[int] = []
+
+    def keep(_event: RuntimeEvent) -> None:
+        logs.append([attrs.evolve(one, events=list(one.events)) for one in story.descendants()])
+        lengths.append(len(story.root.events))
+
+    story.consumers.append(keep)
+    story.turn()
+    kid = story.delegate(ROOT, "c1", "kid", "k")
+    story.result(ROOT, "c1", "started subagent kid")
+    leaf = story.delegate(kid, "c", "leaf", "l")
+    story.say(leaf, "leaf", streamed=False)
+    story.finish(leaf)
+    story.say(kid, "kid", streamed=False)
+    story.finish(kid)
+    story.wake(ROOT, "c2", kid, "More.")
+    story.steer(ROOT, "c3", kid, "Faster.")
+    story.say(kid, "again", streamed=False)
+    story.finish(kid)
+    return story, logs, lengths
+
+
+@given(st.data())
+def test_a_replay_and_what_comes_after_it_are_the_whole_whenever_the_logs_were_read(
+    data: st.DataObject,
+) -> None:
+    """The reading begins at ``first``, sees the logs of ``read``, and is over at ``last``."""
+    story, logs, lengths = read_while_told()
+    count = len(story.told)
+    first = data.draw(st.integers(0, count - 1))
+    read = data.draw(st.integers(first, count - 1))
+    last = data.draw(st.integers(read, count - 1))
+    past = history(ROOT, story.root.events[: lengths[last]], logs[read])
+    stored = list(past)
+    live = view(native=True)
+    live.prime(story.told[: last + 1])
+    again = stored + list(missed(stored, story.told[first : last + 1], logs[read], live.told))
+    shown = view(native=True, replay=True)
+    updates = [shown_now for event in again for shown_now in shown.project(event)]
+    updates += live.running()
+    updates += [shown_now for event in story.told[last + 1 :] for shown_now in live.project(event)]
+    found = [(str(name), unstructure(update)) for name, update in updates]
+    assert drawn(found) == drawn(sent(story.told, native=True))
