@@ -24,6 +24,7 @@ from acp_bridge.harness.modes import MODES
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
+from acp_bridge.subagents.delegation import Limits
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
@@ -109,6 +110,8 @@ def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
         tools=_tools,
         outside=outside,
         runs_here=_runs_here(settings),
+        limits=Limits(settings.subagent_depth, settings.subagent_limit),
+        detaches=settings.background == "detach",
     )
 
 

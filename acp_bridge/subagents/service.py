@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
+import attrs
 
 from acp_bridge.errors import BridgeError, SessionConflictError
 from acp_bridge.harness.choosing import stored_choices
@@ -85,7 +86,7 @@ class SubagentService:
         self._limits = limits
         self._providers = providers
         self._working = Activations(new_id)
-        self._counts: WeakKeyDictionary[HarnessSession, int] = WeakKeyDictionary()
+        self._nurseries: WeakKeyDictionary[HarnessSession, _Nursery] = WeakKeyDictionary()
         self._created_at_ms = 0
 
     # --- what sessions ask (`ports.ChildRunner`) ------------------------------------------------
@@ -140,6 +141,10 @@ class SubagentService:
             BridgeError: the child could not be stored.
         """
         parent = self._caller(ask.caller_id)
+        async with self._nursery(parent).lock:
+            return await self._delegate(ask, parent)
+
+    async def _delegate(self, ask: Delegation, parent: HarnessSession) -> Activation:
         provider = self._provider(ask.provider)
         self._check_room(parent)
         self._created_at_ms = max(self._clock(), self._created_at_ms + 1)
@@ -351,11 +356,27 @@ class SubagentService:
 
     def _next_place(self, parent: HarnessSession) -> str:
         """The place of a parent's next child; those that its log names count."""
-        count = self._counts.get(parent)
-        if count is None:
-            count = len(_listed(parent))
-        self._counts[parent] = count + 1
-        return f"{parent.place}/{count + 1}"
+        nursery = self._nursery(parent)
+        nursery.count += 1
+        return f"{parent.place}/{nursery.count}"
+
+    def _nursery(self, parent: HarnessSession) -> "_Nursery":
+        found = self._nurseries.get(parent)
+        if found is None:
+            found = self._nurseries[parent] = _Nursery(len(_listed(parent)))
+        return found
+
+
+@attrs.define(slots=True)
+class _Nursery:
+    """How many children a session has had, and who of them comes first.
+
+    ``lock``: calls side by side have their children in the order of the calls, so that a log, and
+    what is told of it, does not depend on which disk access is the quickest.
+    """
+
+    count: int
+    lock: anyio.Lock = attrs.field(factory=anyio.Lock)
 
 
 def _listed(parent: HarnessSession) -> list[str]:

@@ -24,7 +24,17 @@ from acp_bridge.vocabulary import JsonObject, JsonValue
 Files = dict[str, "str | Files"]
 """A folder's files by name; folders are dicts again."""
 
-TIMES = {"createdAt", "createdAtMs", "time", "time0", "dt", "updatedAt", "delayMs", "durationMs"}
+TIMES = {
+    "childCreatedAt",
+    "createdAt",
+    "createdAtMs",
+    "time",
+    "time0",
+    "dt",
+    "updatedAt",
+    "delayMs",
+    "durationMs",
+}
 """Members that hold times or durations."""
 
 RANDOM_ID = re.compile(

@@ -1,4 +1,4 @@
-"""Where commands run is a setting like every other: flag, variable, file, default."""
+"""Settings come from flag, variable, file or default, in this order, and are checked."""
 
 from pathlib import Path
 
@@ -30,3 +30,35 @@ def test_how_subagents_are_shown_is_a_setting_too(tmp_path: Path) -> None:
 def test_nothing_else_is_a_place_to_run_commands(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be local or client"):
         resolve({"home": str(tmp_path)}, {"ACP_BRIDGE_EXECUTION": "nowhere"})
+
+
+def test_subagents_are_bounded_by_flag_variable_and_file(tmp_path: Path) -> None:
+    home = {"home": str(tmp_path)}
+    settings, _ = resolve(home, {})
+    assert (settings.background, settings.subagent_depth, settings.subagent_limit) == (
+        "hold",
+        3,
+        16,
+    )
+    (tmp_path / "config.toml").write_text('subagent_depth = 0\nbackground = "detach"\n')
+    settings, found = resolve({**home, "subagent_limit": "4"}, {"ACP_BRIDGE_SUBAGENT_LIMIT": "5"})
+    assert (settings.background, settings.subagent_depth, settings.subagent_limit) == (
+        "detach",
+        0,
+        4,
+    )
+    assert found["subagent_limit"].source == "--subagent-limit"
+    assert found["subagent_depth"].source == str(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize("value", ["-1", "x", "", "10000", "1.5", "²"])
+def test_a_limit_that_is_no_whole_number_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"subagent_limit .*--subagent-limit.* whole number"):
+        resolve({"home": str(tmp_path), "subagent_limit": value}, {})
+
+
+@pytest.mark.parametrize("value", ['"3"', "true", "1.5"])
+def test_a_limit_in_the_file_is_a_number(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.toml").write_text(f"subagent_depth = {value}\n")
+    with pytest.raises(ConfigError, match="'subagent_depth' to a whole number"):
+        resolve({"home": str(tmp_path)}, {})
