@@ -59,7 +59,7 @@ from acp_bridge.bridge.config_options import (
     config_from_options,
     modes_from_options,
 )
-from acp_bridge.bridge.open_session import OpenSession
+from acp_bridge.bridge.open_session import OpenSession, descendants_of
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
 from acp_bridge.errors import (
@@ -335,7 +335,7 @@ class AcpAgent:
         live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
         known = self._sessions.get(live.session_id)
         if known is None or known.live is not live:
-            known = self._open(live, client, await live.descendants())
+            known = self._open(live, client, await descendants_of(live))
         return known
 
     def _open(

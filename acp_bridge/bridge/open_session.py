@@ -24,6 +24,7 @@ from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.subagent_family import Shown
 from acp_bridge.bridge.subagent_history import history, missed
 from acp_bridge.bridge.subagent_view import CHILD_EVENTS, SubagentView
+from acp_bridge.errors import BridgeError
 from acp_bridge.ports import Descendant, LiveSession
 from acp_bridge.vocabulary import Event, OptionsChanged, RuntimeEvent, SessionId
 
@@ -109,7 +110,7 @@ class OpenSession:
         live = self.live
         self._held, self._children_held, self._recorded = [], [], []
         try:
-            descendants = await live.descendants()
+            descendants = await descendants_of(live)
             # From here to the next wait, the past and what comes after it are told apart.
             recorded, self._recorded = self._recorded, None
             ours, theirs = self._shown.unfinished()
@@ -179,6 +180,17 @@ class OpenSession:
     def _send(self, shown: list[Shown]) -> None:
         for session_id, update in shown:
             self._calls.session_update(session_id, update)
+
+
+async def descendants_of(live: LiveSession) -> Sequence[Descendant]:
+    """A session's subagents; none where the store cannot say, so that its own past opens still."""
+    try:
+        return await live.descendants()
+    except BridgeError as failure:
+        logger.warning(
+            "session %s is opened without its subagents: %s", live.session_id, failure.details
+        )
+        return ()
 
 
 async def _images(live: LiveSession, events: list[Event]) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from stage_plays import ends, nest, outlive, two_ask, until_cancelled
 from stage_rig import FALLBACK, NATIVE, Stage, audience
 
 from acp_bridge.bridge.open_session import EVENTS_PER_YIELD
+from acp_bridge.errors import StoreFailedError
 from acp_bridge.testing.rules import broken_rules
 from acp_bridge.testing.transcript import Entry
 from acp_bridge.vocabulary import Answer, ChildSaid, JsonObject, JsonValue, SessionId, StreamDelta
@@ -338,6 +339,27 @@ async def test_a_resume_announces_who_works_and_nothing_of_the_past(
             ["subagent_update"] if form is NATIVE else []
         )
         stage.finish(SessionId("kid"))
+
+
+@FORMS
+async def test_a_store_that_cannot_say_whose_child_is_whose_keeps_no_session_shut(
+    stage: Stage, form: JsonObject, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with audience(stage, nest, [], form) as editor:
+        root = await editor.new(stage.root.cwd)
+        await editor.prompt(root)
+    stage.restart()
+
+    def refuse() -> None:
+        raise StoreFailedError("The store cannot be listed.")
+
+    stage.while_reading = refuse
+    async with audience(stage, nest, [], form, judge=broken_rules) as editor:
+        await editor.load(root, stage.root.cwd)
+        assert editor.text(root) == "P1 P2"
+        (call,) = [u for u in editor.updates(root) if u.get("status") == "completed"]
+        assert call["toolCallId"] == "c"
+    assert "without its subagents: The store cannot be listed." in caplog.text
 
 
 async def test_zed_is_shown_tool_calls_though_it_offers_subagents(stage: Stage) -> None:
