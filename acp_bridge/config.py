@@ -4,6 +4,7 @@ Imports nothing heavy: the command line reads this before it answers anybody.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,12 @@ RUNTIMES: Final = ("embedded", "dsh")
 
 EXECUTIONS: Final = ("local", "client")
 """Where commands run: in a process of ours, or in a terminal of the client and nowhere else."""
+
+SUBAGENTS: Final = ("auto", "native", "fallback")
+"""How clients see subagents: as what each says it takes, or in one form whatever it says."""
+
+BACKGROUNDS: Final = ("hold", "detach")
+"""Whether a prompt stays open until the subagents that work for it have settled."""
 
 
 COMPACTIONS: Final = ("auto", "off")
@@ -45,6 +52,10 @@ class Settings(NamedTuple):
     runtime: str = "embedded"
     execution: str = "local"
     compact: str = "auto"
+    subagents: str = "auto"
+    background: str = "hold"
+    subagent_depth: int = 3
+    subagent_limit: int = 16
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
@@ -52,13 +63,17 @@ class Settings(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One setting: its names and what it means. ``in_file``: whether config.toml may set it."""
+    """One setting: its names and what it means. ``in_file``: whether config.toml may set it.
+
+    ``is_count``: it is a whole number from 0.
+    """
 
     name: str
     variable: str
     help: str
     in_file: bool = True
     choices: tuple[str, ...] = ()
+    is_count: bool = False
 
 
 SETTINGS: Final = (
@@ -78,6 +93,30 @@ SETTINGS: Final = (
         "whether a conversation is summarized when the model's window fills up",
         choices=COMPACTIONS,
     ),
+    Setting(
+        "subagents",
+        "ACP_BRIDGE_SUBAGENTS",
+        "how the client sees subagents: as sessions of their own, or as tool calls",
+        choices=SUBAGENTS,
+    ),
+    Setting(
+        "background",
+        "ACP_BRIDGE_BACKGROUND",
+        "a prompt stays open while subagents work for it, or not",
+        choices=BACKGROUNDS,
+    ),
+    Setting(
+        "subagent_depth",
+        "ACP_BRIDGE_SUBAGENT_DEPTH",
+        "how deep subagents may have subagents; 0: none at all",
+        is_count=True,
+    ),
+    Setting(
+        "subagent_limit",
+        "ACP_BRIDGE_SUBAGENT_LIMIT",
+        "how many subagents of one session may work at once",
+        is_count=True,
+    ),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
     Setting(
         "record_model_requests",
@@ -89,6 +128,10 @@ SETTINGS: Final = (
 )
 """Every setting there is, in the order in which people are shown them."""
 
+COUNT_MAX: Final = 9999
+"""The largest number that a setting can be: more would be a slip of the hand."""
+
+_COUNT = re.compile(r"[0-9]{1,4}")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
@@ -126,6 +169,10 @@ _DEFAULTS = {
     "runtime": "embedded",
     "execution": "local",
     "compact": "auto",
+    "subagents": "auto",
+    "background": "hold",
+    "subagent_depth": "3",
+    "subagent_limit": "16",
     "log_stderr": "false",
 }
 
@@ -160,13 +207,17 @@ def _read_file(file: Path) -> tuple[dict[str, str], dict[str, ModelSettings]]:
     except tomllib.TOMLDecodeError as fault:
         raise ConfigError(f"{file} cannot be read as TOML: {fault}.") from fault
     models = _read_models(table.pop("models", {}), file)
-    known = {setting.name for setting in SETTINGS if setting.in_file}
+    known = {setting.name: setting for setting in SETTINGS if setting.in_file}
     for name, value in table.items():
         if name not in known:
             raise ConfigError(
                 f"{file} sets {name!r}, which is no setting: use {', '.join(sorted(known))}."
             )
-        if not isinstance(value, str):
+        if known[name].is_count:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"{file} must set {name!r} to a whole number.")
+            table[name] = str(value)
+        elif not isinstance(value, str):
             raise ConfigError(f"{file} must set {name!r} to a string in quotes.")
     return table, models
 
@@ -219,6 +270,11 @@ def _check(setting: Setting, sourced: Sourced) -> None:
         raise ConfigError(
             f"{setting.name} is {sourced.value!r} (from {sourced.source}): it must be {choices}."
         )
+    if setting.is_count and not _COUNT.fullmatch(sourced.value or ""):
+        raise ConfigError(
+            f"{setting.name} is {sourced.value!r:.100} (from {sourced.source}): it must be a whole"
+            f" number from 0 to {COUNT_MAX}."
+        )
 
 
 def _settings(found: Mapping[str, Sourced]) -> Settings:
@@ -238,6 +294,10 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         runtime=text("runtime") or "embedded",
         execution=text("execution") or "local",
         compact=text("compact") or "auto",
+        subagents=text("subagents") or "auto",
+        background=text("background") or "hold",
+        subagent_depth=int(text("subagent_depth") or 0),
+        subagent_limit=int(text("subagent_limit") or 0),
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),
         log_stderr=(text("log_stderr") or "").lower() in _TRUE,

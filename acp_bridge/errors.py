@@ -122,6 +122,18 @@ class SessionQueryError(BridgeError):
         return {"details": self.details, "queryCode": self.query_code}
 
 
+class SubagentRefusedError(BridgeError):
+    """A subagent cannot be started, messaged, interrupted or listed; ``refusal_code`` says why."""
+
+    def __init__(self, details: str, *, refusal_code: str) -> None:
+        super().__init__(details)
+        self.refusal_code = refusal_code
+
+    def data(self) -> dict[str, object]:
+        """``{"details": sentence, "refusalCode": …}``."""
+        return {"details": self.details, "refusalCode": self.refusal_code}
+
+
 class RuntimeFailedError(BridgeError):
     """The harness or its process failed in a way that ended the turn."""
 

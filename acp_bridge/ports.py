@@ -250,6 +250,29 @@ class Descendant:
     events: Sequence[Event]
 
 
+Abort: TypeAlias = Literal["user", "parent", "disposed"]
+"""Who ended a turn: the user, the delegating session, or the end of the session itself."""
+
+
+class ChildRunner(Protocol):
+    """Who runs a session's subagents. Each call names the session whose subagents are meant."""
+
+    def owes(self, parent_id: SessionId) -> bool:
+        """Whether a child of it works, or has ended and its parent was not told yet."""
+
+    def cancel_below(self, parent_id: SessionId, why: Abort) -> None:
+        """End what runs below it, deepest first; those ends start no turn of their parents."""
+
+    async def settled(self, parent_id: SessionId) -> None:
+        """Wait until it is owed nothing."""
+
+    async def descendants(self, root_id: SessionId) -> Sequence[Descendant]:
+        """As `LiveSession.descendants`."""
+
+    def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
+        """As `LiveSession.cancel_child`."""
+
+
 @attrs.frozen(slots=True)
 class SessionPage:
     """One page of a list: good sessions in order, bad ones, and the next page's token."""
@@ -524,7 +547,8 @@ class ToolContext:
 
     ``flow`` waits while whoever watches reads slower than ``emit`` tells. ``runner`` is who runs
     commands instead of this process; None: they run here. ``in_terminal`` is told the id of the
-    client's terminal that a command runs in.
+    client's terminal that a command runs in. ``session_id`` and ``call_id`` say whose call it is;
+    None: no session's.
     """
 
     cwd: Path
@@ -535,6 +559,8 @@ class ToolContext:
     flow: Callable[[], Awaitable[None]]
     runner: CommandRunner | None = None
     in_terminal: Callable[[str], None] = lambda _terminal_id: None
+    session_id: SessionId | None = None
+    call_id: CallId | None = None
 
 
 class Tool(Protocol):

@@ -34,8 +34,13 @@ async def test_what_scenarios_share_is_pinned_once(acp_snapshot: Snapshot, tmp_p
     hello = next(line for line in outcome.lines if line.method == "initialize" and not line.params)
     made = next(line for line in outcome.lines if line.method == "session/new" and not line.params)
     told = next(line.update for line in outcome.lines if "availableCommands" in line.update)
+    (tmp_path / "delegated").mkdir()
+    delegated = await played(SNAPSHOTS / "subagent-spawn", tmp_path / "delegated")
+    child = next(one for one in model_requests(delegated) if one["agent"] == "1/1")
+    system = str(child["system"]).replace(str(delegated.place.cwd), str(outcome.place.cwd))
     shared = {
         "system": request["system"],
+        "system-subagent": system,
         "tools": request["tools"],
         "initialize": hello.message["result"],
         "modes": obj(made.message["result"])["modes"],

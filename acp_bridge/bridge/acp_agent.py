@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 import anyio.lowlevel
-import attrs
 
 from acp_bridge.acp.agent_side import Followed
 from acp_bridge.acp.base import Unknown
@@ -29,8 +28,6 @@ from acp_bridge.acp.types import (
     CancelNotification,
     CloseSessionRequest,
     CloseSessionResponse,
-    ConfigOptionUpdate,
-    CurrentModeUpdate,
     DeleteSessionRequest,
     DeleteSessionResponse,
     ForkSessionRequest,
@@ -50,7 +47,6 @@ from acp_bridge.acp.types import (
     SessionConfigOption,
     SessionInfo,
     SessionModeState,
-    SessionUpdate,
     SetSelectConfigOptionRequest,
     SetSessionConfigOptionRequest,
     SetSessionConfigOptionResponse,
@@ -60,12 +56,11 @@ from acp_bridge.acp.types import (
 from acp_bridge.bridge.clients import View, view_for
 from acp_bridge.bridge.config_options import (
     OPTIONS,
-    commands_update,
     config_from_options,
     modes_from_options,
 )
+from acp_bridge.bridge.open_session import OpenSession, descendants_of
 from acp_bridge.bridge.permissions import AcpClient
-from acp_bridge.bridge.projector import Projector
 from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
 from acp_bridge.errors import (
     AuthRequiredError,
@@ -74,13 +69,10 @@ from acp_bridge.errors import (
     RuntimeFailedError,
     SessionNotFoundError,
 )
-from acp_bridge.ports import LiveSession, OptionName, PendingTurn, Runtime
+from acp_bridge.ports import Descendant, LiveSession, OptionName, PendingTurn, Runtime
 from acp_bridge.vocabulary import (
-    Event,
     JsonObject,
     JsonValue,
-    OptionsChanged,
-    RuntimeEvent,
     SessionId,
     TurnEnd,
 )
@@ -105,29 +97,7 @@ class Choices(TypedDict, total=False):
     config_options: list[SessionConfigOption]
 
 
-EVENTS_PER_YIELD = 100
-"""Events replayed between two looks at the event loop: a long log must not delay other sessions."""
-
 _OUR_FAULTS = frozenset({"STORE", "INTERNAL"})
-
-
-@attrs.define(slots=True)
-class OpenSession:
-    """A session that this connection has open, and what it shows the client.
-
-    While a replay is shown, ``client.showing`` is locked and what happens meanwhile waits in
-    ``held``: else a busy session's updates would come in the middle of its past. ``told_mode`` and
-    ``told_config`` are what the client last heard of the two forms of the options; while requests
-    of the client set some (``being_set``), their answers come before any update.
-    """
-
-    live: LiveSession
-    client: AcpClient
-    projector: Projector
-    held: list[SessionUpdate] | None = None
-    being_set: int = 0
-    told_mode: str = ""
-    told_config: list[SessionConfigOption] = attrs.field(factory=list)
 
 
 class AcpAgent:
@@ -136,7 +106,8 @@ class AcpAgent:
     ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
     tells whether the connection has ended; ``setup_command`` stores a key, in a terminal;
     ``opened`` is called when a session has been opened and the client's user begins to type;
-    ``runs_here``: commands run in this process, not in the client's terminals.
+    ``runs_here``: commands run in this process, not in the client's terminals; ``subagents`` is
+    the setting of that name.
     """
 
     def __init__(
@@ -150,7 +121,9 @@ class AcpAgent:
         is_gone: Callable[[], bool],
         opened: Callable[[], None] = lambda: None,
         runs_here: bool = True,
+        subagents: str = "auto",
     ) -> None:
+        self._subagents = subagents
         self._opened = opened
         self._setup_command = setup_command
         self._runs_here = runs_here
@@ -193,7 +166,7 @@ class AcpAgent:
         response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
         def then() -> None:
-            self._tell_commands(session)
+            session.tell_commands()
             self._opened()
 
         return Followed(response, then)
@@ -201,33 +174,48 @@ class AcpAgent:
     async def load_session(self, params: LoadSessionRequest) -> Followed[LoadSessionResponse]:
         """Open a stored session and show all of it, then answer."""
         session = await self._reopen(params)
-        async with session.client.showing:
-            await self._replay(session)
-        response = LoadSessionResponse(**self._choices(session))
-        return Followed(response, lambda: self._tell_commands(session))
+        try:
+            async with session.client.showing:
+                await session.replay()
+            response = LoadSessionResponse(**self._choices(session))
+        except BaseException:
+            session.tell_running()
+            raise
+
+        def then() -> None:
+            session.tell_running()
+            session.tell_commands()
+
+        return Followed(response, then)
 
     async def resume_session(self, params: ResumeSessionRequest) -> Followed[ResumeSessionResponse]:
         """Open a stored session and show nothing of its past."""
         session = await self._reopen(params)
         response = ResumeSessionResponse(**self._choices(session))
-        return Followed(response, lambda: self._tell_commands(session))
+
+        def then() -> None:
+            session.tell_running()
+            session.tell_commands()
+
+        return Followed(response, then)
 
     async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
         """Open a fork of a session; it is not replayed: loading it is what shows its past."""
+        self._refuse_child(params.session_id)
         _note_servers(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.fork_session(SessionId(params.session_id), cwd, client)
         session = self._open(live, client)
         response = ForkSessionResponse(session_id=live.session_id, **self._choices(session))
-        return Followed(response, lambda: self._tell_commands(session))
+        return Followed(response, session.tell_commands)
 
     async def set_mode(self, params: SetSessionModeRequest) -> Followed[SetSessionModeResponse]:
         """Choose a permission mode."""
         session = self._session(params.session_id)
         await self._choose(session, "mode", params.mode_id, field="modeId")
         session.told_mode = params.mode_id
-        return Followed(SetSessionModeResponse(), lambda: self._tell_options(session))
+        return Followed(SetSessionModeResponse(), session.tell_options)
 
     async def set_config_option(
         self, params: SetSessionConfigOptionRequest
@@ -248,10 +236,11 @@ class AcpAgent:
         await self._choose(session, option, params.value, field="value")
         session.told_config = config_from_options(session.live.options())
         response = SetSessionConfigOptionResponse(config_options=session.told_config)
-        return Followed(response, lambda: self._tell_options(session))
+        return Followed(response, session.tell_options)
 
     async def delete_session(self, params: DeleteSessionRequest) -> DeleteSessionResponse:
         """Remove a session from the store; an unknown one is fine."""
+        self._refuse_child(params.session_id)
         self._sessions.pop(params.session_id, None)
         await self._runtime.delete_session(SessionId(params.session_id))
         return DeleteSessionResponse()
@@ -284,13 +273,18 @@ class AcpAgent:
         return self._answer_prompt(session, turn)
 
     def cancel(self, params: CancelNotification) -> None:
-        """Stop the session's turn; a no-op for anything that does not run."""
+        """Stop the turn of a session, or of a subagent; a no-op for anything that does not run."""
         session = self._sessions.get(params.session_id)
         if session is not None:
             session.live.cancel()
+            return
+        parent = self._parent_of(params.session_id)
+        if parent is not None:
+            parent.cancel_child(params.session_id)
 
     async def close_session(self, params: CloseSessionRequest) -> CloseSessionResponse:
         """Release a session; closing one that is not open is fine."""
+        self._refuse_child(params.session_id)
         session = self._sessions.pop(params.session_id, None)
         if session is not None:
             await session.live.close()
@@ -314,22 +308,46 @@ class AcpAgent:
     def _session(self, session_id: str) -> OpenSession:
         session = self._sessions.get(session_id)
         if session is None:
+            self._refuse_child(session_id)
             raise SessionNotFoundError(session_id)
         return session
 
+    def _parent_of(self, child_id: str) -> OpenSession | None:
+        """The open session that this is a subagent of, at any depth."""
+        known = (s for s in self._sessions.values() if s.knows_child(child_id))
+        return next(known, None)
+
+    def _refuse_child(self, session_id: str) -> None:
+        """A subagent may be cancelled, and nothing else (ACP v1, Subagents)."""
+        parent = self._parent_of(session_id)
+        if parent is not None:
+            raise InvalidParamsError(
+                f"Session {session_id:.100} is a subagent's: all a client may do to it is to "
+                f"cancel it. Talk to its root session, {parent.live.session_id}.",
+                field="sessionId",
+            )
+
     async def _reopen(self, params: LoadSessionRequest | ResumeSessionRequest) -> OpenSession:
+        self._refuse_child(params.session_id)
         _note_servers(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
         known = self._sessions.get(live.session_id)
         if known is None or known.live is not live:
-            known = self._open(live, client)
+            known = self._open(live, client, await descendants_of(live))
         return known
+
+    def _open(
+        self, live: LiveSession, client: AcpClient, descendants: Sequence[Descendant] = ()
+    ) -> OpenSession:
+        session = OpenSession(live, client, self._calls, self._view, descendants)
+        self._sessions[live.session_id] = session
+        return session
 
     @property
     def _view(self) -> View:
-        return view_for(self._traits, runs_here=self._runs_here)
+        return view_for(self._traits, runs_here=self._runs_here, subagents=self._subagents)
 
     def _choices(self, session: OpenSession) -> Choices:
         """The part of a session's answer that says what can be chosen."""
@@ -348,74 +366,11 @@ class AcpAgent:
             await session.live.choose(option, value)
         except BaseException as failure:
             session.being_set -= 1
-            self._tell_options(session)  # what a command changed meanwhile
+            session.tell_options()  # what a command changed meanwhile
             if isinstance(failure, InvalidParamsError):
                 raise InvalidParamsError(failure.details, field=field) from failure
             raise
         session.being_set -= 1
-
-    def _tell_commands(self, session: OpenSession) -> None:
-        self._show(session, commands_update(session.live.commands))
-
-    def _tell_options(self, session: OpenSession) -> None:
-        """Both forms of the options, where the client does not know them: controls follow."""
-        if session.being_set:
-            return
-        options = session.live.options()
-        config = config_from_options(options)
-        if self._view.config_options and config != session.told_config:
-            session.told_config = config
-            self._show(session, ConfigOptionUpdate(config_options=config))
-        if options.mode != session.told_mode:
-            session.told_mode = options.mode
-            self._show(session, CurrentModeUpdate(current_mode_id=options.mode))
-
-    def _show(self, session: OpenSession, update: SessionUpdate) -> None:
-        if session.held is None:
-            self._calls.session_update(session.live.session_id, update)
-        else:
-            session.held.append(update)
-
-    def _open(self, live: LiveSession, client: AcpClient) -> OpenSession:
-        projector = Projector(cwd=live.cwd, view=self._view)
-        # The stored part is folded silently: ids, titles and the context's size follow from it.
-        for event in live.events:
-            projector.project(event)
-        client.session_id = live.session_id
-        client.shown_call = projector.shown_call
-        session = self._sessions[live.session_id] = OpenSession(live, client, projector)
-
-        def consume(event: RuntimeEvent) -> None:
-            for shown in projector.project(event):
-                self._show(session, shown)
-            if isinstance(event, OptionsChanged):
-                self._tell_options(session)
-
-        live.attach(consume)
-        return session
-
-    async def _replay(self, session: OpenSession) -> None:
-        """Show all that happened so far, then what happened while it was shown."""
-        live = session.live
-        session.held = session.projector.unfinished()
-        events = list(live.events)
-        try:
-            images = await _images(live, events)
-            projector = Projector(
-                cwd=live.cwd, view=self._view, replay=True, find_attachment=images.get
-            )
-            for number, event in enumerate(events):
-                for shown in projector.project(event):
-                    self._calls.session_update(live.session_id, shown)
-                await self._calls.flow()
-                if number % EVENTS_PER_YIELD == EVENTS_PER_YIELD - 1:
-                    await anyio.lowlevel.checkpoint()
-            for shown in projector.finish_replay():
-                self._calls.session_update(live.session_id, shown)
-        finally:
-            held, session.held = session.held, None
-            for shown in held:
-                self._calls.session_update(live.session_id, shown)
 
 
 def _stop_reason(end: TurnEnd) -> StopReason:
@@ -429,23 +384,6 @@ def _stop_reason(end: TurnEnd) -> StopReason:
     if end.code in _OUR_FAULTS:
         raise RuntimeFailedError(details)
     raise ModelFailedError(f"The model call failed: {details}")
-
-
-async def _images(live: LiveSession, events: list[Event]) -> dict[str, bytes]:
-    """The bytes of every image in the user's messages, fetched before the fold."""
-    found: dict[str, bytes] = {}
-    for event in events:
-        content = event.data.get("content") if isinstance(event.data, dict) else None
-        if event.type != "user/message" or not isinstance(content, list):
-            continue
-        for block in content:
-            attachment = block.get("attachment") if isinstance(block, dict) else None
-            if isinstance(attachment, dict):
-                name = str(attachment.get("attachmentId"))
-                data = await live.attachment(name)
-                if data is not None:
-                    found[name] = data
-    return found
 
 
 def _checked_cwd(text: str) -> Path:

@@ -6,6 +6,7 @@ offered options counts as a rejection (field report R085); a client that is gone
 
 import errno
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,12 @@ from acp_bridge.acp.types import (
     RequestPermissionRequest,
 )
 from acp_bridge.bridge.clients import view_for
-from acp_bridge.bridge.projector import ShownCall
+from acp_bridge.bridge.subagent_family import Asked
 from acp_bridge.bridge.terminals import ClientTerminals
 from acp_bridge.bridge.tool_calls import text_content
 from acp_bridge.errors import RESOURCE_NOT_FOUND, PeerError, PeerGoneError
 from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
-from acp_bridge.vocabulary import Answer, CallId, SessionId
+from acp_bridge.vocabulary import Answer, SessionId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +47,9 @@ _ANSWERS = {
 class AcpClient:
     """Implements `ports.Client` for one session.
 
-    ``shown_call`` gives the call as the client has it; bound late, since projector and client
-    belong to each other. ``showing`` is held while a replay is shown.
+    ``asked`` says where a question is asked, ``waiting`` is entered while one of a subagent is
+    open; both bound late, since what is shown and the client belong to each other. ``showing`` is
+    held while a replay is shown.
     """
 
     def __init__(self, calls: ClientCalls, traits: ClientTraits) -> None:
@@ -55,7 +57,8 @@ class AcpClient:
         self._traits = traits
         self.session_id = SessionId("")
         self.showing = anyio.Lock(fast_acquire=True)
-        self.shown_call: Callable[[CallId], ShownCall | None] = lambda _call_id: None
+        self.asked: Callable[[PermissionAsk], Asked | None] = lambda _ask: None
+        self.waiting: Callable[[SessionId], AbstractContextManager[object]] = nullcontext
 
     @property
     def reads_text(self) -> bool:
@@ -77,18 +80,26 @@ class AcpClient:
         await self._calls.flow()
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
-        """The user's answer; anything malformed is a rejection."""
-        call = self.shown_call(ask.call_id)
-        if call is None:
-            logger.error("session %s: asked for an unannounced call", self.session_id)
+        """The user's answer; anything malformed, or from an asker unknown, is a rejection."""
+        asked = self.asked(ask)
+        if asked is None:
+            asker = ask.child_id or self.session_id
+            logger.error("session %s: %s asks for an unknown call", self.session_id, asker)
             return Answer.UNAVAILABLE
         request = RequestPermissionRequest(
-            session_id=self.session_id,
-            tool_call=_whole_call(call, ask),
+            session_id=asked.session_id,
+            tool_call=_whole_call(asked, ask),
             options=_options(ask),
+            meta=asked.meta,
         )
         async with self.showing:
             pass  # a replay under way has yet to show the call
+        if ask.child_id is None:
+            return await self._answer(request)
+        with self.waiting(ask.child_id):
+            return await self._answer(request)
+
+    async def _answer(self, request: RequestPermissionRequest) -> Answer:
         try:
             outcome = await self._calls.request_permission(request)
         except PeerGoneError:
@@ -132,20 +143,22 @@ class AcpClient:
             raise OSError(f"the client is gone: {failure.details}") from failure
 
 
-def _whole_call(call: ShownCall, ask: PermissionAsk) -> PermissionToolCall:
+def _whole_call(asked: Asked, ask: PermissionAsk) -> PermissionToolCall:
     """The call with all a user needs to judge it (field report R084)."""
+    call = asked.call
     content = list(call.content)
     if ask.always_label is None:
         content.append(text_content(f"Needs permission each time: it {ask.reason}."))
     return PermissionToolCall(
         tool_call_id=call.acp_id,
-        title=call.look.title,
+        title=asked.title,
         name=call.name or None,
         kind=call.look.kind,
         status=call.status,
         content=content or None,
         locations=call.locations or None,
         raw_input=call.look.raw_input,
+        meta=asked.meta,
     )
 
 

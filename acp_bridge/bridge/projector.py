@@ -36,7 +36,7 @@ from acp_bridge.acp.types import (
     UsageUpdate,
     UserMessageChunk,
 )
-from acp_bridge.bridge import tool_calls
+from acp_bridge.bridge import log_rows, tool_calls
 from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.compactions import Compactions
 from acp_bridge.bridge.prompts import acp_block_from_log
@@ -57,6 +57,8 @@ TEXT_CHARS_MAX = 150_000
 """A replayed text is cut into chunks of this size: a line of the wire stays below 1 MiB."""
 
 FindAttachment: TypeAlias = Callable[[str], bytes | None]
+_OPEN = frozenset({"pending", "in_progress"})
+
 Fold: TypeAlias = "Callable[[Projector, Event, JsonObject], Iterable[SessionUpdate]]"
 Place: TypeAlias = tuple[int, int, int, int]
 """Turn, step, attempt, block."""
@@ -79,13 +81,29 @@ class ShownCall:
     terminal: bool = False
     embedded: str | None = None
     refused: bool = False
+    is_run: bool = False
+    """Whether it shows a subagent's work, whose end is its end."""
+
+
+@attrs.frozen(slots=True)
+class ChildLook:
+    """How a subagent's calls are shown.
+
+    ``id_prefix`` comes before their ids where they stand among others'. Without ``terminals`` the
+    client's own terminals are not shown in them: those belong to the root's session.
+    """
+
+    id_prefix: str = ""
+    terminals: bool = False
 
 
 class Projector:
     """The fold for one consumer of one session.
 
     ``replay`` shows user messages and holds usage back to `finish_replay`. ``find_attachment``
-    gives image bytes by id; it must not block.
+    gives image bytes by id; it must not block. ``child`` is set for a subagent's session: what it
+    was told came from its parent, so no user message is shown. ``holds_delegations``: a call that
+    started a subagent stays open when its result comes, for `subagent_view` to close.
     """
 
     def __init__(
@@ -95,7 +113,11 @@ class Projector:
         view: View,
         replay: bool = False,
         find_attachment: FindAttachment = lambda _id: None,
+        child: ChildLook | None = None,
+        holds_delegations: bool = False,
     ) -> None:
+        self._child = child
+        self._holds_delegations = holds_delegations
         self._cwd = cwd
         self._view = view
         self._replay = replay
@@ -109,6 +131,7 @@ class Projector:
         self._asks: dict[str, CallId] = {}
         self._acp_ids: set[str] = set()
         self._compactions = Compactions(as_items=view.compactions)
+        self._held: dict[CallId, tuple[ShownCall, Event]] = {}
         self._window: int | None = None
         self._usage: UsageUpdate | None = None
 
@@ -144,6 +167,28 @@ class Projector:
     def shown_call(self, call_id: CallId) -> ShownCall | None:
         """A call as the client has it, for a permission request."""
         return self._calls.get(call_id)
+
+    def open_calls(self) -> list[ShownCall]:
+        """The calls that have no end yet, in order of appearance."""
+        return [call for call in self._calls.values() if call.status in _OPEN]
+
+    def claim(self, call_id: CallId) -> ShownCall | None:
+        """The call that started a subagent, to be ended by whoever claims it; None: not to be had.
+
+        Only where delegations are held.
+        """
+        call = self._open_call(call_id)
+        if call is None and call_id in self._held:
+            call, _ = self._held.pop(call_id)
+        if call is None or call.is_run or call.name not in tool_calls.DELEGATING:
+            return None
+        call.is_run = True
+        return call
+
+    def announce(self, call_id: CallId, name: str, arguments: str) -> SessionUpdate:
+        """Show a call as running before its own row comes, which finds it open then."""
+        (update,) = self._announce(call_id, name, arguments, status="in_progress")
+        return update
 
     def _delta(self, delta: StreamDelta) -> SessionUpdate:
         place = (delta.turn, delta.step, delta.attempt, delta.block)
@@ -197,14 +242,15 @@ class Projector:
         cause = failure.get("message") if isinstance(failure, dict) else None
         count = f"{data.get('retry')} of {data.get('maxRetries')}"
         text = f"The model call failed: {cause}. Trying again ({count}).\n"
-        place = f"{_integer(data, 'turn')}.{_integer(data, 'step')}.{self._attempt}.retry"
-        yield AgentThoughtChunk(content=TextContent(text=text), message_id=place)
+        turn, step = log_rows.integer(data, "turn"), log_rows.integer(data, "step")
+        message_id = f"{turn}.{step}.{self._attempt}.retry"
+        yield AgentThoughtChunk(content=TextContent(text=text), message_id=message_id)
 
     def _texts(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         if event.surface_op not in {None, "append"}:
             return
-        turn, step = _integer(data, "turn"), _integer(data, "step")
-        for block, kind, text in _told_texts(data):
+        turn, step = log_rows.integer(data, "turn"), log_rows.integer(data, "step")
+        for block, kind, text in log_rows.told_texts(data):
             place = (turn, step, self._attempt, block)
             _, pieces = self._sent.pop(place, (kind, []))
             rest = text[sum(map(len, pieces)) :]
@@ -215,6 +261,8 @@ class Projector:
         """``user/message``: shown in a replay, if a person wrote it."""
         source = data.get("source")
         human = isinstance(source, dict) and source.get("kind") == "user"
+        if self._child is not None:
+            return
         if not self._replay or not human or event.surface_op != "append":
             return
         self._messages_in_turn += 1
@@ -246,13 +294,14 @@ class Projector:
         return ImageContent(data=encoded, mime_type=str(found.get("mediaType")))
 
     def _turn_start(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
-        self._turn = _integer(data, "turn")
+        self._turn = log_rows.integer(data, "turn")
         self._messages_in_turn = 0
         self._sent.clear()
         return ()
 
     def _turn_end(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         """Clients show nothing for ``max_turn_requests``, so the limit is said in text."""
+        yield from self._release()
         reason = data.get("reason")
         error = reason.get("error") if isinstance(reason, dict) else None
         if isinstance(error, dict) and error.get("code") == "STEP_LIMIT":
@@ -272,7 +321,7 @@ class Projector:
             PlanEntry(
                 content=str(todo.get("content")),
                 priority="medium",
-                status=_plan_status(todo.get("status")),
+                status=log_rows.plan_status(todo.get("status")),
             )
             for todo in (todos if isinstance(todos, list) else [])
             if isinstance(todo, dict)
@@ -319,6 +368,9 @@ class Projector:
     def _called(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         call_id = CallId(str(data.get("callId")))
         call = self._open_call(call_id)
+        known = self._calls.get(call_id)
+        if known is not None and known.is_run and call is None:
+            return  # announced early, and over before its row came
         if call is None:
             name, arguments = str(data.get("name")), str(data.get("arguments"))
             yield from self._announce(call_id, name, arguments, status="in_progress")
@@ -331,13 +383,18 @@ class Projector:
         if event.surface_op != "append" or not isinstance(message, dict):
             return
         call_id = CallId(str(message.get("toolCallId")))
+        if self._holds_delegations and self._hold(call_id, event, message):
+            return
         if self._open_call(call_id) is None:
             # A repaired log: the call never started, so nothing announced it.
             said = self._said.get(call_id, ("", "{}"))
             yield from self._announce(call_id, *said, status="pending")
         call = self._calls[call_id]
+        yield self._finish(call, message, data.get("meta"))
+
+    def _finish(self, call: ShownCall, message: JsonObject, meta: JsonValue) -> SessionUpdate:
         failed = message.get("isError") is True
-        text, meta = _text_of(message.get("content")), data.get("meta")
+        text = log_rows.text_of(message.get("content"))
         call.status = "failed" if failed else "completed"
         output = tool_calls.raw_output(text, meta, is_error=failed)
         update = ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, raw_output=output)
@@ -346,11 +403,31 @@ class Projector:
         elif call.embedded is None or failed:  # else its terminal stays, and is named no more
             update.content = tool_calls.result_content(call.name, text, meta, is_error=failed)
             self._follow(call, update, tool_calls.meta_diffs(meta))
-        yield update
+        return update
+
+    def _hold(self, call_id: CallId, event: Event, message: JsonObject) -> bool:
+        """Whether this result is no end: of a call that shows a subagent, or is about to."""
+        call = self._calls.get(call_id)
+        if call is None or not (call.is_run or call.name in tool_calls.DELEGATING):
+            return False
+        if not call.is_run:
+            if message.get("isError") is True:
+                return False
+            self._held[call_id] = call, event
+        # Its id may come again for another call while the subagent still works.
+        del self._calls[call_id]
+        return True
+
+    def _release(self) -> Iterable[SessionUpdate]:
+        """End the calls of which no subagent was told: their results are all there is."""
+        held, self._held = self._held, {}
+        for call, event in held.values():
+            if isinstance(event.data, dict) and isinstance(event.data["message"], dict):
+                yield self._finish(call, event.data["message"], event.data.get("meta"))
 
     def _open_call(self, call_id: CallId) -> ShownCall | None:
         call = self._calls.get(call_id)
-        return call if call is not None and call.status in {"pending", "in_progress"} else None
+        return call if call is not None and call.status in _OPEN else None
 
     def _announce(
         self,
@@ -371,26 +448,32 @@ class Projector:
             terminal=self._view.display_terminals and look.kind == "execute",
         )
         self._calls[call_id] = call
-        update = ToolCall(
-            tool_call_id=call.acp_id,
-            title=look.title,
-            name=name or None,
-            kind=look.kind,
-            status=status,
-            locations=call.locations or None,
-            raw_input=look.raw_input,
-        )
         if call.terminal:
             call.content = [Terminal(terminal_id=call.acp_id)]
-            update.content = call.content
+        yield self.announcement(call)
+
+    def announcement(self, call: ShownCall) -> ToolCall:
+        """A call as a client is first told of it."""
+        update = ToolCall(
+            tool_call_id=call.acp_id,
+            title=call.look.title,
+            name=call.name or None,
+            kind=call.look.kind,
+            status=call.status,
+            locations=call.locations or None,
+            content=call.content or None,
+            raw_input=call.look.raw_input,
+        )
+        if call.terminal:
             update.meta = {"terminal_info": {"terminal_id": call.acp_id, "cwd": str(self._cwd)}}
-        yield update
+        return update
 
     def _acp_id(self, call_id: CallId) -> str:
         """Providers reuse ids over turns, ACP does not (field report R083)."""
-        acp_id, n = str(call_id), 2
+        first = f"{self._child.id_prefix}{call_id}" if self._child is not None else str(call_id)
+        acp_id, n = first, 2
         while acp_id in self._acp_ids:
-            acp_id, n = f"{call_id}#{n}", n + 1
+            acp_id, n = f"{first}#{n}", n + 1
         self._acp_ids.add(acp_id)
         return acp_id
 
@@ -420,7 +503,7 @@ class Projector:
 
     def _embed(self, terminal: ToolTerminal) -> list[SessionUpdate]:
         call = self._open_call(terminal.call_id)
-        if call is None:
+        if call is None or (self._child is not None and not self._child.terminals):
             return []
         call.embedded = terminal.terminal_id
         return [_embedding(call)]
@@ -483,55 +566,3 @@ def _embedding(call: ShownCall) -> SessionUpdate:
     assert call.embedded is not None
     call.content = [Terminal(terminal_id=call.embedded)]
     return ToolCallUpdate(tool_call_id=call.acp_id, status=call.status, content=call.content)
-
-
-def _told_texts(data: JsonObject) -> Iterable[tuple[int, Literal["text", "reasoning"], str]]:
-    """Block, kind and text of a message, from its stream, or from its content without one."""
-    stream = data.get("stream")
-    blocks: dict[int, tuple[Literal["text", "reasoning"], list[str]]] = {}
-    for record in stream if isinstance(stream, list) else []:
-        if not isinstance(record, dict):
-            continue
-        kind = _CHUNK_RECORDS.get(str(record.get("type")))
-        texts = record.get("texts")
-        if kind is not None and isinstance(texts, list):
-            _, pieces = blocks.setdefault(_integer(record, "index"), (kind, []))
-            pieces.extend(str(text) for text in texts)
-    if blocks:
-        return [(block, kind, "".join(texts)) for block, (kind, texts) in sorted(blocks.items())]
-    message = data.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    return [
-        (block, "reasoning" if part["type"] == "reasoning" else "text", str(part.get("text")))
-        for block, part in enumerate(content if isinstance(content, list) else [])
-        if isinstance(part, dict) and part.get("type") in {"text", "reasoning"}
-    ]
-
-
-_CHUNK_RECORDS: dict[str, Literal["text", "reasoning"]] = {
-    "text-chunks": "text",
-    "reasoning-chunks": "reasoning",
-}
-
-
-def _text_of(content: JsonValue) -> str:
-    return "\n".join(
-        str(block.get("text", ""))
-        for block in (content if isinstance(content, list) else [])
-        if isinstance(block, dict) and block.get("type") == "text"
-    )
-
-
-def _plan_status(status: JsonValue) -> Literal["pending", "in_progress", "completed"]:
-    match status:
-        case "completed" | "in_progress":
-            return status
-        case "cancelled":
-            return "completed"  # ACP has no word for it, and it needs no more work
-        case _:
-            return "pending"
-
-
-def _integer(data: JsonObject, name: str) -> int:
-    value = data.get(name)
-    return value if isinstance(value, int) else 0

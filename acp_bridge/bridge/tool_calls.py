@@ -23,6 +23,9 @@ Kind: TypeAlias = Literal[
 TITLE_CHARS_MAX = 60
 """Longer titles are cut by clients anyway; a command's title is whole, since people approve it."""
 
+LABEL_CHARS_MAX = 32
+"""Of a subagent's name in a title: what it does has to fit behind it."""
+
 CONTENT_CHARS_MAX = 150_000
 """Keeps a line of the wire below 1 MiB whatever the text escapes to."""
 
@@ -35,6 +38,16 @@ LINE_MAX = 2**31
 _SUCCESS = "[exit code: 0]"
 """What a model is told of a command that went well; people see that by its mark."""
 
+_TITLES = {
+    "todo_write": "Update the plan",
+    "list_agents": "List subagents",
+    "send_message": "Message a subagent",
+    "interrupt_agent": "Interrupt a subagent",
+}
+
+DELEGATING = frozenset({"subagent", "subagent_fork"})
+"""The tools that start a subagent."""
+
 _EXIT_CODE = re.compile(r"\n?\[exit code: -?\d+\]$")
 
 _KINDS: dict[str, Kind] = {
@@ -46,6 +59,11 @@ _KINDS: dict[str, Kind] = {
     "grep": "search",
     "bash": "execute",
     "todo_write": "think",
+    "subagent": "think",
+    "subagent_fork": "think",
+    "list_agents": "think",
+    "send_message": "think",
+    "interrupt_agent": "think",
     "web_fetch": "fetch",
     "web_search": "fetch",
 }
@@ -63,7 +81,7 @@ class CallLook:
 
 def look_of(name: str, arguments_text: str, cwd: Path) -> CallLook:
     """How a call of this tool with these raw arguments is announced."""
-    arguments = _object(arguments_text)
+    arguments = arguments_of(arguments_text)
     if arguments is None or (name == "bash" and not isinstance(arguments.get("command"), str)):
         # Some clients fail on a command that is no text.
         return CallLook(_plain_title(name), _kind(name), {"arguments": arguments_text}, [])
@@ -89,15 +107,42 @@ def _title(name: str, arguments: JsonObject, cwd: Path) -> str:
             return f"Search {_code(arguments.get('pattern'))}"
         case "bash":
             return " ↵ ".join(str(arguments["command"]).strip().splitlines()) or "bash"
-        case "todo_write":
-            return "Update the plan"
+        case "subagent" | "subagent_fork":
+            return subagent_title(str(arguments.get("description", "")))
         case _:
-            return _plain_title(name)
+            return _TITLES.get(name) or _plain_title(name)
+
+
+def subagent_title(label: str, progress: str = "") -> str:
+    """The title of a subagent's work, with what it does now behind its name if there is room."""
+    title = f"Subagent {short_label(label)}".rstrip()
+    return _cut(f"{title}: {progress}" if progress else title, TITLE_CHARS_MAX)
+
+
+def short_label(label: str) -> str:
+    """A subagent's name for titles: one line, without Markdown's ticks."""
+    return _cut(" ".join(label.replace("`", "'").split()), LABEL_CHARS_MAX)
+
+
+def owned_title(title: str, kind: Kind, label: str) -> str:
+    """The title of a subagent's call where its owner does not show: the name is added.
+
+    A command stays whole behind the name; of any other title the end gives way.
+    """
+    owner = short_label(label)
+    if not owner:
+        return title
+    if kind == "execute":
+        return f"{owner} $ {title}"
+    return f"{_cut(title, TITLE_CHARS_MAX - len(owner) - len(' ()'))} ({owner})"
 
 
 def _plain_title(name: str) -> str:
-    title = " ".join(name.split()) or "Tool call"
-    return title if len(title) <= TITLE_CHARS_MAX else title[: TITLE_CHARS_MAX - 1] + "…"
+    return _cut(" ".join(name.split()) or "Tool call", TITLE_CHARS_MAX)
+
+
+def _cut(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 
 def _path_title(arguments: JsonObject, cwd: Path) -> str:
@@ -225,7 +270,8 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}\n"
 
 
-def _object(text: str) -> JsonObject | None:
+def arguments_of(text: str) -> JsonObject | None:
+    """A call's arguments as the model wrote them; None where that is no JSON object."""
     try:
         value: JsonValue = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):

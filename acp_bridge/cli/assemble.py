@@ -24,6 +24,7 @@ from acp_bridge.harness.modes import MODES
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
+from acp_bridge.subagents.delegation import Limits
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
@@ -78,6 +79,7 @@ async def serve(
             is_gone=lambda: endpoint.gone is not None,
             opened=opened,
             runs_here=_runs_here(settings),
+            subagents=settings.subagents,
             setup_command=own_command(str(settings.home), "setup"),
         )
         face = AgentFace(agent)
@@ -110,6 +112,8 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         outside=outside,
         runs_here=_runs_here(settings),
         compacts=settings.compact == "auto",
+        limits=Limits(settings.subagent_depth, settings.subagent_limit),
+        detaches=settings.background == "detach",
     )
 
 

@@ -196,5 +196,6 @@ def _add_settings(
         elif setting.choices:
             parser.add_argument(flag, choices=setting.choices, default=default, help=setting.help)
         elif setting.name != "record_model_requests":
-            metavar = {"home": "DIR", "trace": "FILE"}.get(setting.name, "NAME")
+            named = {"home": "DIR", "trace": "FILE"}.get(setting.name, "NAME")
+            metavar = "N" if setting.is_count else named
             parser.add_argument(flag, metavar=metavar, default=default, help=setting.help)

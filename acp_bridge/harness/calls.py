@@ -14,6 +14,7 @@ import attrs
 from acp_bridge.errors import BridgeError
 from acp_bridge.harness.approvals import Question, Refusal, verdict_on
 from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.inbox import message_rows, taken_by_step
 from acp_bridge.harness.memory import GRANT_ROW
 from acp_bridge.harness.tools.arguments import (
     check_arguments,
@@ -216,18 +217,25 @@ class CallRunner:
         rows.append(row)
         self._results.append(result_message)
         del self.unanswered[call.call_id]
-        goes_on = False
-        if not self.unanswered:
-            rows.append(Draft("step/end", {"turn": self._turn, "step": self._step}))
-            goes_on = not self._is_full(self._results)
-            if goes_on:
-                rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
+        is_last = not self.unanswered
         try:
-            await self._desk.committer.commit(rows)
+            if is_last:
+                async with self._desk.inbox:
+                    await self._desk.committer.commit([*rows, *self._next_step_rows()])
+            else:
+                await self._desk.committer.commit(rows)
         except BaseException:
             self.unanswered[call.call_id] = call
             raise
-        self.next_started = goes_on
+
+    def _next_step_rows(self) -> list[Draft]:
+        """The step's end and, if there is room, the next one's start; what came meanwhile."""
+        splices, messages = taken_by_step(self._desk)
+        rows = [Draft("step/end", {"turn": self._turn, "step": self._step}), *splices]
+        self.next_started = not self._is_full([*self._results, *messages])
+        if self.next_started:
+            rows.append(Draft("step/start", {"turn": self._turn, "step": self._step + 1}))
+        return [*rows, *message_rows(messages)]
 
     def _plan(self, call: JsonObject) -> Planned:
         name, text = str(call["name"]), str(call["arguments"])
@@ -289,6 +297,8 @@ class CallRunner:
             flow=self._desk.client.flow,
             runner=None if world.runs_here else self._desk.client,
             in_terminal=in_terminal,
+            session_id=self._desk.session_id,
+            call_id=call.call_id,
         )
 
     def _ask_row(self, call: Planned) -> Draft:

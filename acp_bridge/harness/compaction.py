@@ -7,6 +7,7 @@ the model sees is as it was. `Room` decides in a turn, `compact_by_hand` for ``/
 
 import json
 import logging
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -111,19 +112,19 @@ class Room:
         self._failed = False
         self._pressed = False
 
-    def shadow_before(self, message: JsonObject) -> Shadow | None:
-        """What to summarize before this message is answered; None: there is room for it."""
+    def shadow_before(self, messages: Sequence[JsonObject]) -> Shadow | None:
+        """What to summarize before these messages are answered; None: there is room for them."""
         rows = surface_rows(self._desk)
-        taken = self._held(rows) + estimate([message])
+        taken = self._held(rows) + estimate(messages)
         return self._shadow(rows) if taken >= self._tokens_max else None
 
-    def is_full(self, results: list[JsonObject]) -> bool:
-        """Whether the last answer and these results of its calls leave too little room."""
+    def is_full(self, messages: Sequence[JsonObject]) -> bool:
+        """Whether the last answer and these messages, which follow it, leave too little room."""
         if self._failed or not self._desk.world.compacts:
             return False
         rows = surface_rows(self._desk)
         before = rows[: len(rows) - newest_exchange(rows) + 1]
-        return self._held(before) + estimate(results) >= self._tokens_max
+        return self._held(before) + estimate(messages) >= self._tokens_max
 
     def shadow_between_steps(self) -> Shadow | None:
         """What to summarize between two steps; None: nothing that is worth it."""
@@ -172,11 +173,12 @@ class Room:
         But an answer with its results does not if it alone takes up so much that summarizing the
         rest is no help.
         """
-        if said := newest_said(rows):
-            return said
+        said = newest_said(rows)
         count = newest_exchange(rows)
+        if said and rows[len(rows) - said - 1].type != "tool/result":
+            return said
         tokens = estimate(messages_of(rows[len(rows) - count :]))
-        return count if tokens < ROOM_RATIO * self._tokens_max else 0
+        return count if tokens < ROOM_RATIO * self._tokens_max else said
 
 
 def _tools_tokens(desk: Desk) -> int:

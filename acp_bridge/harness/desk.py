@@ -1,16 +1,24 @@
 """What a turn works with: one session's log, memory, model, tools, client, and the outer world."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import attrs
 
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.memory import SessionMemory
-from acp_bridge.ports import Client, Model, ModelCatalog, Tool, ToolFiles
+from acp_bridge.ports import (
+    Abort,
+    ChildRunner,
+    Client,
+    Descendant,
+    Model,
+    ModelCatalog,
+    Tool,
+    ToolFiles,
+)
 from acp_bridge.vocabulary import Mode, SessionId
 
 
@@ -55,6 +63,39 @@ class ToolBox(Mapping[str, Tool]):
     def __len__(self) -> int:
         return len(self._tools)
 
+    def add(self, tool: Tool) -> Callable[[], None]:
+        """Offer a tool from the next request on; the result takes it away again.
+
+        A call that runs goes on, whatever becomes of its tool.
+        """
+        self._tools[tool.name] = tool
+
+        def remove() -> None:
+            self._tools.pop(tool.name, None)
+
+        return remove
+
+
+class NoChildren:
+    """A `ports.ChildRunner` for sessions that cannot delegate."""
+
+    def owes(self, parent_id: SessionId) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def cancel_below(self, parent_id: SessionId, why: Abort) -> None:
+        """There is nothing below."""
+
+    async def settled(self, parent_id: SessionId) -> None:
+        """Always."""
+
+    async def descendants(self, root_id: SessionId) -> Sequence[Descendant]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
+        """There is none."""
+
 
 @attrs.define(slots=True)
 class Choices:
@@ -77,8 +118,8 @@ class Choices:
 class Desk:
     """One session's parts.
 
-    ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made.
-    ``abort`` is why a cancel came: the user's, or the end of the process (``disposed``).
+    ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made,
+    ``inbox`` one change of the log's inbox. ``abort`` is why a cancel came.
     ``notice`` is a sentence that the next turn begins with, such as a model that is gone.
     """
 
@@ -95,7 +136,9 @@ class Desk:
     place: str
     asking: anyio.Lock = attrs.field(factory=anyio.Lock)
     choosing: anyio.Lock = attrs.field(factory=anyio.Lock)
-    abort: Literal["user", "disposed"] = "user"
+    inbox: anyio.Lock = attrs.field(factory=anyio.Lock)
+    children: ChildRunner = attrs.field(factory=NoChildren)
+    abort: Abort = "user"
     notice: str | None = None
 
     @property

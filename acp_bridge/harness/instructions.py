@@ -32,12 +32,23 @@ refused. Look at what you need, then present a plan, and stop there. The user sw
 """
 
 
-def system_prompt(cwd: Path, mode: Mode, *, folder: Path) -> str:
+_DELEGATED = """
+You are a subagent: another agent gave you this task and goes on with other work meanwhile. It \
+shares your workspace and sees nothing of what you do but your last message, so put the whole \
+result there. It may send you messages while you work; what they say counts from then on. You \
+cannot ask it back: decide, and say what you decided.
+"""
+
+
+def system_prompt(cwd: Path, mode: Mode, *, folder: Path, is_delegated: bool = False) -> str:
     """The instructions for a session in this workspace and permission mode.
 
-    ``folder`` is where its tools work, if that is not the workspace itself.
+    ``folder`` is where its tools work, if that is not the workspace itself. ``is_delegated``:
+    another session set it to work.
     """
     text = _INSTRUCTIONS.format(cwd=cwd)
     if folder != cwd:
         text += f"Current folder, where commands run and relative paths start: {folder}\n"
+    if is_delegated:
+        text += _DELEGATED
     return text + _PLANNING if mode == "plan" else text

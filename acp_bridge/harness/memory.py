@@ -36,7 +36,7 @@ class SessionMemory:
         """Whether rows were replaced by shorter ones since the last request header."""
         self.grants: set[str] = set()
         self.sets_up = False
-        """Whether the birth rows (preset, sandbox, policy) are written."""
+        """Whether the birth rows ([preset], sandbox, policy) are written."""
         self.selection: JsonObject | None = None
         """The last choice of a model: ``{provider, model, reasoningEffort?}``."""
         self.sandbox: str | None = None
@@ -131,6 +131,7 @@ def _birth(memory: SessionMemory, _data: JsonObject) -> None:
 
 
 def _sandbox(memory: SessionMemory, data: JsonObject) -> None:
+    memory.sets_up = True  # a subagent's log has no preset
     memory.sandbox = str(data.get("mode"))
 
 

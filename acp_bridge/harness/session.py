@@ -1,8 +1,13 @@
 """A live session: an inbox of prompts, one turn at a time, cancel and close.
 
 Prompts wait in memory and enter the log when their turn starts (sessions: "Writing"); after a kill
-the other harness would otherwise run them by itself. Messages that it left in the log's inbox run
+the other harness would otherwise run them by itself. Prompts that it left in the log's inbox run
 before ours.
+
+A prompt is **held** while subagents work for it: their messages start further turns, and the prompt
+ends when the session is idle and is owed nothing. Another prompt that comes while only subagents
+work ends the held one and takes its place. With ``detaches`` nothing is held: the prompt ends with
+its own turn, and what subagents tell later starts turns that no prompt waits for.
 """
 
 import logging
@@ -19,15 +24,28 @@ from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.folder import move, settled
+from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
 from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import Turn
-from acp_bridge.ports import CommandInfo, Consumer, Descendant, OptionName, SessionOptions
+from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
+from acp_bridge.ports import (
+    Abort,
+    Client,
+    CommandInfo,
+    Consumer,
+    Descendant,
+    OptionName,
+    SessionOptions,
+)
+from acp_bridge.sessions.header import Header
 from acp_bridge.vocabulary import (
     Command,
+    Draft,
     Event,
     JsonObject,
     JsonValue,
     Prompt,
+    RuntimeEvent,
     SessionId,
     TurnEnd,
 )
@@ -38,39 +56,23 @@ CLOSE_WAIT_S = 5.0
 """How long a close waits for the running turn; what is left then has been told to stop."""
 
 
-class WaitingPrompt:
-    """A prompt in the inbox; implements `ports.PendingTurn`."""
-
-    def __init__(self, prompt: Prompt | Command) -> None:
-        self.prompt = prompt
-        self.scope = anyio.CancelScope()
-        self._end: TurnEnd | None = None
-        self._done = anyio.Event()
-
-    def settle(self, end: TurnEnd) -> None:
-        """The prompt's turn is over."""
-        self._end = end
-        self._done.set()
-
-    def withdraw(self) -> None:
-        """End this prompt's turn, or never start it. The others stay."""
-        self.scope.cancel()
-
-    async def ended(self) -> TurnEnd:
-        """Wait for the end of this prompt's turn."""
-        await self._done.wait()
-        assert self._end is not None
-        return self._end
-
-
 class HarnessSession:
-    """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open."""
+    """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
-    def __init__(self, desk: Desk) -> None:
+    ``detaches``: no prompt waits for subagents.
+    """
+
+    def __init__(self, desk: Desk, *, detaches: bool = False) -> None:
         self._desk = desk
+        self._detaches = detaches
         self._inbox: deque[WaitingPrompt] = deque()
         self._wake = anyio.Event()
         self._running: WaitingPrompt | None = None
+        self._turn_scope: anyio.CancelScope | None = None
+        self._has_news = False
+        """Whether messages came into the log's inbox that must not wait for a prompt."""
+        self._arriving = 0
+        self._stops = 0
         self._closing = False
         self._served = anyio.Event()
         desk.committer.attach(self._remember)
@@ -91,13 +93,33 @@ class HarnessSession:
         return self._desk.committer.told
 
     @property
+    def header(self) -> Header:
+        """Its header."""
+        return self._desk.committer.writer.header
+
+    @property
+    def place(self) -> str:
+        """Where it stands among the sessions of this process: "1", its first child "1/1"."""
+        return self._desk.place
+
+    @property
+    def client(self) -> Client:
+        """Who is asked."""
+        return self._desk.client
+
+    @property
     def closing(self) -> bool:
         """Whether it takes no more prompts."""
         return self._closing
 
     @property
+    def cancelling(self) -> bool:
+        """Whether what runs was told to end."""
+        return self._closing or (self._running is not None and self._running.scope.cancel_called)
+
+    @property
     def busy(self) -> bool:
-        """Whether a turn runs or a prompt waits."""
+        """Whether a turn runs, a prompt waits, or one is held for subagents."""
         return self._running is not None or bool(self._inbox)
 
     def attach(self, consumer: Consumer) -> None:
@@ -132,39 +154,130 @@ class HarnessSession:
 
     def admit(self, prompt: Prompt | Command) -> WaitingPrompt:
         """Take a prompt or a command, synchronously, first in first out."""
-        waiting = WaitingPrompt(prompt)
+        return self._admit(prompt)
+
+    def awake(self, title: str = "") -> WaitingPrompt:
+        """Run what `receive` put into the log's inbox; ends when nothing is owed any more."""
+        return self._admit(Inbox(title))
+
+    def _admit(self, work: Work) -> WaitingPrompt:
+        waiting = WaitingPrompt(work)
         if self._closing:
             waiting.settle(TurnEnd("aborted"))
         else:
             self._inbox.append(waiting)
-            self._wake.set()
+            self.stir()
         return waiting
 
     def note(self, text: str) -> None:
         """Begin the next turn with a sentence to the user."""
         self._desk.notice = text
 
-    def cancel(self) -> None:
-        """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
+    def tell(self, event: RuntimeEvent) -> None:
+        """Tell this session's consumers something of its subagents."""
+        self._desk.committer.emit(event)
+
+    def stir(self) -> None:
+        """Look again whether something is to be done: what is owed may have changed."""
+        self._wake.set()
+
+    async def append(self, rows: Sequence[Draft]) -> None:
+        """Append rows that no turn makes.
+
+        Raises:
+            StoreFailedError: the disk refused.
+        """
+        await self._desk.committer.commit(rows)
+
+    async def receive(self, rows: Sequence[Draft], message: JsonObject, target: Target) -> None:
+        """Append rows and put a message into the log's inbox, in one batch; `awake` runs it.
+
+        Raises:
+            StoreFailedError: the disk refused; nothing is in the log.
+        """
+        async with self._desk.inbox:
+            row = put_row(self._desk, target, message)
+            await self._desk.committer.commit([*rows, row])
+
+    async def steer(self, message: JsonObject) -> bool:
+        """Put a message before the next step of what runs; False: nothing runs, or it ends.
+
+        Raises:
+            StoreFailedError: the disk refused; the message is nowhere.
+        """
+        if self._running is None or self.cancelling:
+            return False
+        await self._put("next-step", message)
+        self._has_news = True
+        self.stir()
+        return True
+
+    async def notify(self, message: JsonObject, *, wakes: bool) -> bool:
+        """Leave a message: the running turn or one of its own takes it; False: it is closed.
+
+        With ``wakes`` False it starts nothing: whatever turn comes next takes it.
+
+        Raises:
+            StoreFailedError: the disk refused; the message is nowhere.
+        """
+        if self._closing:
+            return False
+        wakes = wakes and not self.cancelling
+        stops = self._stops
+        await self._put("next-step" if wakes and self._turn_scope else "next-turn", message)
+        if wakes and stops == self._stops:  # no cancel came meanwhile
+            self._has_news = True
+            self.stir()
+        return True
+
+    async def _put(self, target: Target, message: JsonObject) -> None:
+        self._arriving += 1  # whoever decides whether all is quiet waits for it
+        try:
+            async with self._desk.inbox:
+                await self._desk.committer.commit([put_row(self._desk, target, message)])
+        finally:
+            self._arriving -= 1
+            self.stir()
+
+    def cancel(self, why: Abort = "user") -> None:
+        """End the running turn, the waiting prompts and all subagents; nothing runs: no-op."""
         for waiting in self._inbox:
             waiting.withdraw()
-        if self._running is not None:
+        if self._running is None:
+            self._stop_children(why)
+        else:
+            self._desk.abort = why
             self._running.withdraw()
 
+    def interrupt(self, why: Abort) -> bool:
+        """End the running turn alone; what waits in the log stays there. False: no turn runs."""
+        self._has_news = False
+        if self._turn_scope is None:
+            return False
+        self._desk.abort = why
+        self._turn_scope.cancel()
+        return True
+
+    def _stop_children(self, why: Abort) -> None:
+        self._has_news = False
+        self._stops += 1
+        self._desk.children.cancel_below(self.session_id, why)
+
     async def descendants(self) -> Sequence[Descendant]:
-        """None yet: this harness does not delegate."""
-        return ()
+        """Its subagents at any depth, each after its parent, siblings oldest first."""
+        return await self._desk.children.descendants(self.session_id)
 
     def cancel_child(self, child_id: SessionId) -> None:
-        """Nothing: there are no subagents."""
+        """End a running subagent's turn, and those of its own; one that does not run: no-op."""
+        self._desk.children.cancel_child(self.session_id, child_id)
 
     async def close(self) -> None:
         """Cancel, wait until quiet, release the log. Idempotent."""
         if not self._closing:
             self._closing = True
+            self.cancel("disposed")
             self._desk.abort = "disposed"
-            self.cancel()
-            self._wake.set()
+            self.stir()
         with anyio.move_on_after(CLOSE_WAIT_S, shield=True) as bound:
             await self._served.wait()
         if bound.cancelled_caught:
@@ -176,20 +289,29 @@ class HarnessSession:
             while not self._closing or self._inbox:
                 if self._inbox:
                     await self._run(self._inbox.popleft())
+                elif self._has_news:
+                    await self._run(WaitingPrompt(Inbox()))
                 else:
-                    await self._wake.wait()
-                    self._wake = anyio.Event()
+                    await self._stirred()
         finally:
             self._closing = True
             for waiting in self._inbox:
                 waiting.settle(TurnEnd("aborted"))
+            await self._owed_nothing()
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._desk.committer.writer.close)
             self._served.set()
 
+    async def _stirred(self) -> None:
+        await self._wake.wait()
+        self._wake = anyio.Event()
+
     async def _run(self, waiting: WaitingPrompt) -> None:
         end = TurnEnd("aborted")
         self._running = waiting
+        waiting.stops = lambda: self._stop_children(self._desk.abort)
+        if not self._closing:
+            self._desk.abort = "user"
         try:
             if not waiting.scope.cancel_called:
                 end = await self._turns(waiting)
@@ -198,32 +320,95 @@ class HarnessSession:
             end = TurnEnd("error", FAULT, "INTERNAL")
         finally:
             self._running = None
+            waiting.stops = None
             waiting.settle(end)
 
     async def _turns(self, waiting: WaitingPrompt) -> TurnEnd:
-        """The prompt's turn, after the turns of messages that the log's inbox still holds."""
+        """All turns of the prompt, until it is owed nothing."""
         with waiting.scope:
-            try:
-                await self._desk.committer.repair()
-                prompt = waiting.prompt
-                if isinstance(prompt, Command):
-                    await run_command(self._desk, prompt)
-                    return TurnEnd("completed")
-                for left in list(self._desk.committer.writer.state.inbox["next-turn"]):
-                    end = await Turn(self._desk, left, title="", pending=True).run()
-                    if end.code == "STORE":
-                        return end
-                await self._keep_attachments(prompt)
-                await settled(self._desk)
-            except BridgeError as failure:
-                return TurnEnd("error", failure.details, "STORE")
-            message = self._user_message(prompt)
-            turn = Turn(self._desk, message, title=prompt.title, pending=False)
-            end = await turn.run()
+            end = await self._first(waiting.prompt)
+            if not self._detaches and not isinstance(waiting.prompt, Command):
+                end = await self._held(end)
             # A failure that the user's cancel met half-way is no news to them (R035).
             if end.kind != "error" or not waiting.scope.cancel_called:
                 return end
+        await self._owed_nothing()
+        self._has_news = False
         return TurnEnd("aborted")
+
+    async def _first(self, work: Work) -> TurnEnd:
+        """What was admitted, after the prompts that the log's inbox still holds."""
+        try:
+            await self._desk.committer.repair()
+            if isinstance(work, Command):
+                await run_command(self._desk, work)
+                return TurnEnd("completed")
+            if isinstance(work, Inbox):
+                return await self._drain(work.title) or TurnEnd("completed")
+            for left in list(filter(is_prompt, queues(self._desk)["next-turn"])):
+                end = await self._turn(left, pending=True)
+                if end.code == "STORE":
+                    return end
+            await self._keep_attachments(work)
+            await settled(self._desk)
+        except BridgeError as failure:
+            return TurnEnd("error", failure.details, "STORE")
+        return await self._turn(self._user_message(work), title=work.title, pending=False)
+
+    async def _held(self, end: TurnEnd) -> TurnEnd:
+        """Go on as long as subagents work or have told something; the last turn's end."""
+        while True:
+            if self._has_news:
+                end = await self._drain() or end
+            elif self._inbox and isinstance(self._inbox[0].prompt, Command):
+                await self._answer_command(self._inbox.popleft())
+            elif not self._arriving and not self._desk.children.owes(self.session_id):
+                return end
+            elif self._inbox and not self._arriving:
+                return TurnEnd("completed")
+            else:
+                await self._stirred()
+
+    async def _answer_command(self, waiting: WaitingPrompt) -> None:
+        """A command that comes while a prompt is held takes nothing from it."""
+        end = TurnEnd("aborted")
+        try:
+            with waiting.scope:
+                end = await self._first(waiting.prompt)
+        except Exception:  # nor does its fault
+            logger.exception("session %s: a command failed", self.session_id)
+            end = TurnEnd("error", FAULT, "INTERNAL")
+        finally:
+            waiting.settle(end)
+
+    async def _drain(self, title: str = "") -> TurnEnd | None:
+        """Turns for what waits in the log; the last one's end. An interrupt leaves the rest."""
+        self._has_news = False
+        end = None
+        while any(queues(self._desk).values()):
+            first = next(iter(queues(self._desk)["next-turn"]), None)
+            own = first if first is not None and is_prompt(first) else None
+            end = await self._turn(own, title=title, pending=True)
+            if end.kind == "aborted" or end.code == "STORE":
+                break
+        return end
+
+    async def _turn(self, message: JsonObject | None, *, title: str = "", pending: bool) -> TurnEnd:
+        """One turn, which `interrupt` can end by itself."""
+        with anyio.CancelScope() as scope:
+            self._turn_scope = scope
+            try:
+                return await Turn(self._desk, message, title=title, pending=pending).run()
+            finally:
+                self._turn_scope = None
+        if not self._closing:
+            self._desk.abort = "user"
+        return TurnEnd("aborted")
+
+    async def _owed_nothing(self) -> None:
+        """Wait until the subagents that were told to end have ended."""
+        with anyio.move_on_after(CLOSE_WAIT_S, shield=True):
+            await self._desk.children.settled(self.session_id)
 
     async def _keep_attachments(self, prompt: Prompt) -> None:
         for name, data in prompt.attachments.items():

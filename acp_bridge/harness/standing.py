@@ -25,7 +25,8 @@ def birth_rows(desk: Desk) -> list[Draft]:
 def system_rows(desk: Desk, *, turn: int, step: int) -> list[Draft]:
     """The system message: first of the surface, replaced in place when its text changed."""
     surface = desk.committer.writer.state.surface
-    text = system_prompt(desk.cwd, desk.choices.mode, folder=desk.folder)
+    is_delegated = desk.committer.writer.header.origin == "subagent"
+    text = system_prompt(desk.cwd, desk.choices.mode, folder=desk.folder, is_delegated=is_delegated)
     message: JsonObject = {
         "role": "system",
         "content": [{"type": "text", "text": text}],

@@ -16,6 +16,7 @@ from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.compaction import TOO_LONG, Room
 from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.inbox import message_rows, put_row, taken, taken_by_step
 from acp_bridge.harness.standing import birth_rows, request_rows, system_rows
 from acp_bridge.ports import FailureChunk
 from acp_bridge.vocabulary import Draft, JsonObject, JsonValue, TurnEnd
@@ -36,12 +37,15 @@ MAKE_ROOM = (
 
 
 class Turn:
-    """One turn over one user message.
+    """One turn over one user message, and whatever else waits in the log's inbox but prompts.
 
-    ``pending`` says that the message already waits in the log's inbox (another harness left it).
+    ``message`` is None for a turn of what waits alone. ``pending`` says that the message already
+    waits in the log's inbox (another harness left it, or a parent put it there).
     """
 
-    def __init__(self, desk: Desk, message: JsonObject, *, title: str, pending: bool) -> None:
+    def __init__(
+        self, desk: Desk, message: JsonObject | None, *, title: str, pending: bool
+    ) -> None:
         self._desk = desk
         self._message = message
         self._title = title
@@ -70,48 +74,52 @@ class Turn:
     async def _admit(self) -> None:
         """One batch: birth rows if they are missing, inbox, turn and step start, the request.
 
-        Two if there is no room for the message, and a compaction between them.
+        Two if there is no room for the messages, and a compaction between them.
         """
         commit = self._desk.committer.commit
-        shadow = self._room.shadow_before(self._message)
-        if shadow is None:
-            await commit(self._admission_rows)
-        else:
-            *_, said = await commit(lambda _seq: [*self._opening_rows(), self._said_row()])
+        async with self._desk.inbox:
+            splices, messages = taken(self._desk, self._message, is_queued=self._pending)
+            shadow = self._room.shadow_before(messages)
+            if shadow is None:
+                await commit(lambda first_seq: self._all_rows(first_seq, splices, messages))
+            else:
+                said = await commit(
+                    lambda _seq: [*self._opening_rows(splices), *message_rows(messages)]
+                )
+        if shadow is not None:
             await self._room.make(shadow)
-            await commit(lambda _seq: [self._step_row(1), *self._asking_rows(said.seq)])
+            first = said[-len(messages)].seq
+            await commit(lambda _seq: [self._step_row(1), *self._asking_rows(first, messages)])
         self._step = 1
 
-    def _admission_rows(self, first_seq: int) -> list[Draft]:
+    def _all_rows(
+        self, first_seq: int, splices: list[Draft], messages: list[JsonObject]
+    ) -> list[Draft]:
         rows = [
-            *self._opening_rows(),
+            *self._opening_rows(splices),
             self._step_row(1),
             *system_rows(self._desk, turn=self._number, step=1),
-            self._said_row(),
         ]
-        return [*rows, *self._asking_rows(first_seq + len(rows) - 1)]
+        asking = self._asking_rows(first_seq + len(rows), messages)
+        return [*rows, *message_rows(messages), *asking]
 
-    def _opening_rows(self) -> list[Draft]:
+    def _opening_rows(self, splices: list[Draft]) -> list[Draft]:
         rows = birth_rows(self._desk)
-        waiting = len(self._desk.committer.writer.state.inbox["next-turn"])
-        if not self._pending:
-            rows.append(_splice(start=waiting, inserted=[self._message]))
-        rows.append(Draft("turn/start", {"turn": self._number}))
-        rows.append(_splice(start=0 if self._pending else waiting, removed=1))
-        return rows
-
-    def _said_row(self) -> Draft:
-        return Draft("user/message", self._message, surface_op="append")
+        if self._message is not None and not self._pending:
+            rows.append(put_row(self._desk, "next-turn", self._message))
+        return [*rows, Draft("turn/start", {"turn": self._number}), *splices]
 
     def _step_row(self, step: int) -> Draft:
         return Draft("step/start", {"turn": self._number, "step": step})
 
-    def _asking_rows(self, message_seq: int) -> list[Draft]:
+    def _asking_rows(self, first_seq: int, messages: list[JsonObject]) -> list[Draft]:
+        """The request and the title; ``first_seq`` is where the messages stand in the log."""
         rows = request_rows(self._desk)
-        if self._desk.memory.title is None and self._title:
+        own = self._message
+        if own is not None and self._desk.memory.title is None and self._title:
+            place: JsonValue = first_seq + [one["id"] for one in messages].index(own["id"])
             source: JsonObject = {"kind": "fallback"}
-            seqs: list[JsonValue] = [message_seq]
-            title: JsonObject = {"title": self._title, "messageSeqs": seqs, "source": source}
+            title: JsonObject = {"title": self._title, "messageSeqs": [place], "source": source}
             rows.append(Draft("session/title", title))
         return rows
 
@@ -132,7 +140,10 @@ class Turn:
             self._room.answered()
             calls = answer.recorder.calls() if answer.reason != "max_tokens" else []
             if not calls or answer.reason == "refusal":
-                return await self._finish(taker, answer)
+                end = await self._finish(taker, answer)
+                if end is None:
+                    continue
+                return end
             message = taker.message_row(answer.recorder, with_calls=True, cut=False)
             runner = CallRunner(
                 self._desk,
@@ -150,10 +161,7 @@ class Turn:
                 await self._fail(f"Stopped after {STEPS_MAX} steps. Say so to go on.", STEP_LIMIT)
                 return TurnEnd("step-limit")
             if not runner.next_started:
-                shadow = self._room.shadow_between_steps()
-                if shadow is not None:
-                    await self._room.make(shadow)
-                await self._desk.committer.commit([self._step_row(self._step)])
+                await self._make_room()
 
     async def _shorten(self) -> str | None:
         """After a request that was too long: a new step over less, or what the user can do."""
@@ -182,8 +190,8 @@ class Turn:
         ]:
             await self._desk.committer.commit(rows)
 
-    async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd:
-        """Last message and the turn's end, in one batch."""
+    async def _finish(self, taker: AnswerTaker, answer: Answered) -> TurnEnd | None:
+        """Last message and the turn's end, in one batch; None: messages came, the turn goes on."""
         match answer.reason:
             case "max_tokens":
                 reason: JsonObject = {"kind": "max-tokens"}
@@ -195,9 +203,30 @@ class Turn:
                 reason = {"kind": "completed"}
                 end = TurnEnd("completed")
         message = taker.message_row(answer.recorder, with_calls=False, cut=False)
-        await self._desk.committer.commit([message, *self._end_rows(reason)])
-        taker.open_recorder = None
-        return end
+        step_end, turn_end = self._end_rows(reason)
+        async with self._desk.inbox:
+            splices, messages = taken_by_step(self._desk)
+            if not messages or end.kind != "completed" or self._step >= STEPS_MAX:
+                await self._desk.committer.commit([message, step_end, turn_end])
+                taker.open_recorder = None
+                return end
+            rows = [message, step_end, *splices]
+            await self._desk.committer.commit([*rows, *message_rows(messages)])
+            taker.open_recorder = None
+        self._step += 1
+        self._taker = None
+        if self._room.is_full(messages):
+            await self._make_room()
+        else:
+            await self._desk.committer.commit([self._step_row(self._step)])
+        return None
+
+    async def _make_room(self) -> None:
+        """Compact what can be, and start the step."""
+        shadow = self._room.shadow_between_steps()
+        if shadow is not None:
+            await self._room.make(shadow)
+        await self._desk.committer.commit([self._step_row(self._step)])
 
     async def _fail(self, details: str, code: str, error: JsonObject | None = None) -> TurnEnd:
         shown: JsonObject = error or {"message": details, "code": code}
@@ -238,11 +267,3 @@ class Turn:
         """The end of the step that is open in the log, if one is."""
         step = self._desk.committer.writer.state.step
         return [] if step is None else [Draft("step/end", {"turn": self._number, "step": step})]
-
-
-def _splice(*, start: int, removed: int = 0, inserted: list[JsonValue] | None = None) -> Draft:
-    data: JsonObject = {"target": "next-turn", "start": start}
-    if removed:
-        data["removedCount"] = removed
-    data["inserted"] = inserted or []
-    return Draft("agent/inbox/spliced", data)

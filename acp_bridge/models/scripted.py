@@ -4,10 +4,13 @@ Which answer comes next is the asker's place and position, both taken from its l
 so a restarted process goes on where it was.
 """
 
+import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
+import attrs
 
 from acp_bridge.errors import ConfigError
 from acp_bridge.models.failures import failure_from_status, lost_connection
@@ -35,6 +38,9 @@ from acp_bridge.ports import (
     ToolCallChunk,
     UsageChunk,
 )
+
+_STARTED = re.compile(r'"started subagent ([^"\\]+)"')
+_SUBAGENT = re.compile(r"\{\{subagent ([1-9][0-9]?)\}\}")
 
 RELEASE_POLL_S = 0.01
 """How often a waiting script looks for its release: quick for a test, cheap for a processor."""
@@ -74,11 +80,30 @@ class ScriptedModel:
         """The next answer of this agent, or a failure that says that there is none."""
         answers = self._script.answers.get((request.agent, request.purpose), [])
         if request.position < len(answers):
-            return play(answers[request.position], releases=self._releases)
+            items = [_named(item, request) for item in answers[request.position]]
+            return play(items, releases=self._releases)
         return _exhausted(
             f"The scripted model {self.name} has no answer for agent {request.agent} "
             f"at position {request.position + 1}: its script holds {len(answers)}."
         )
+
+
+def _named(item: Item, request: ModelRequest) -> Item:
+    """A call's ``{{subagent N}}`` become the id of the N-th subagent that the asker has started."""
+    if not isinstance(item, Call) or "{{subagent " not in item.arguments_text:
+        return item
+    ids = [
+        found[1]
+        for message in request.messages
+        if message.get("role") == "tool"
+        and (found := _STARTED.search(json.dumps(message["content"])))
+    ]
+
+    def name(place: re.Match[str]) -> str:
+        number = int(place[1])
+        return ids[number - 1] if number <= len(ids) else place[0]
+
+    return attrs.evolve(item, arguments_text=_SUBAGENT.sub(name, item.arguments_text))
 
 
 async def _exhausted(message: str) -> AsyncIterator[Chunk]:

@@ -2,8 +2,9 @@
 
 import base64
 import binascii
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,14 @@ from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.listing import Order
 from acp_bridge.sessions.paths import INDEX_NAME, session_folder
+from acp_bridge.sessions.query import SessionQuery
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
+from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.service import SubagentService
 from acp_bridge.vocabulary import Mode, SessionId
+
+logger = logging.getLogger(__name__)
 
 PAGE_SIZE = 100
 """Sessions on one page of a list: several clients read only the first one."""
@@ -51,8 +57,9 @@ class EmbeddedRuntime:
     """Implements `ports.Runtime`. An async context manager: sessions live inside it.
 
     ``catalog`` is asked for each new or opened session and raises what `ports.Runtime` says;
-    ``mode`` is what a session begins with; ``tools`` is called by the first turn. ``home`` holds
-    ``sessions/``, ``attachments/`` and ``spill/``.
+    ``mode`` is what a session begins with; ``tools`` is called by the first turn, and those of
+    `subagents` come behind them. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
+    ``limits`` are those of subagents; ``detaches``: no prompt waits for them.
     """
 
     def __init__(
@@ -65,11 +72,13 @@ class EmbeddedRuntime:
         outside: Outside,
         runs_here: bool = True,
         compacts: bool = True,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        detaches: bool = False,
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
         self._catalog = catalog
         self._mode = mode
-        self._tools = ToolBox(tools)
+        self._detaches = detaches
         self._outside = outside
         attachments = AttachmentStore(home / "attachments")
         self._world = World(
@@ -83,6 +92,16 @@ class EmbeddedRuntime:
             runs_here=runs_here,
             compacts=compacts,
         )
+        self._subagents = SubagentService(
+            self,
+            store=self._store,
+            query=SessionQuery(self._store, self._live),
+            catalog=catalog,
+            clock=outside.clock,
+            new_id=outside.new_id,
+            limits=limits,
+        )
+        self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
         self._open: dict[SessionId, HarnessSession] = {}
         self._moving: dict[SessionId, anyio.Event] = {}
         """Sessions that are being opened or deleted: whoever else wants one waits."""
@@ -161,6 +180,8 @@ class EmbeddedRuntime:
         """
         while True:
             live = self._open.get(session_id)
+            if self._subagents.is_live(session_id):
+                raise _belongs_to_subagent(session_id)
             if (moving := self._moving.get(session_id)) is not None:
                 await moving.wait()
             elif live is None or not live.closing:
@@ -213,6 +234,8 @@ class EmbeddedRuntime:
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
+        if self._subagents.is_live(session_id):
+            raise _deleted_with_parent(session_id)
         while (moving := self._moving.get(session_id)) is not None:
             await moving.wait()
         self._moving[session_id] = anyio.Event()
@@ -256,7 +279,6 @@ class EmbeddedRuntime:
         *,
         memory: SessionMemory | None = None,
     ) -> HarnessSession:
-        assert self._group is not None, "use the runtime as a context manager"
         memory = memory or SessionMemory()
         place = memory.place if choices.model.provider == SCRIPTED else None
         if place is None:
@@ -264,9 +286,23 @@ class EmbeddedRuntime:
             place = str(self._places)
         else:
             self._places = max(self._places, int(place.partition("/")[0]))
+        desk = self._desk(writer, choices, client, memory, place)
+        session = HarnessSession(desk, detaches=self._detaches)
+        self._open[session.session_id] = session
+        self.run(partial(self._serve, session))
+        return session
+
+    def _desk(
+        self,
+        writer: LogWriter,
+        choices: Choices,
+        client: Client,
+        memory: SessionMemory,
+        place: str,
+    ) -> Desk:
         header = writer.header
         assert header.cwd is not None
-        desk = Desk(
+        return Desk(
             session_id=SessionId(header.session_id),
             cwd=Path(header.cwd),
             committer=Committer(writer),
@@ -278,25 +314,62 @@ class EmbeddedRuntime:
             files=SessionFiles(client),
             world=self._world,
             place=place,
+            children=self._subagents,
         )
-        session = HarnessSession(desk)
-        self._open[session.session_id] = session
-        self._group.start_soon(self._serve, session)
-        return session
 
     async def _serve(self, session: HarnessSession) -> None:
         try:
             await session.serve()
+        except Exception:  # one session's fault must not end the others
+            logger.exception("session %s: it could not be served", session.session_id)
         finally:
             self._open.pop(session.session_id, None)
+
+    # --- what subagents need (`subagents.service.Host`) -----------------------------------------
+
+    def root(self, session_id: SessionId) -> HarnessSession | None:
+        """The session that a client has open under this id."""
+        return self._open.get(session_id)
+
+    def start_child(
+        self,
+        writer: LogWriter,
+        *,
+        choices: Choices,
+        client: Client,
+        memory: SessionMemory,
+        place: str,
+    ) -> HarnessSession:
+        """A subagent's session on this log, served until it is closed."""
+        session = HarnessSession(self._desk(writer, choices, client, memory, place))
+        self.run(partial(self._serve, session))
+        return session
+
+    def run(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run ``work`` in a task of this runtime."""
+        assert self._group is not None, "use the runtime as a context manager"
+        self._group.start_soon(work)
+
+    def _live(self) -> Sequence[HarnessSession]:
+        """Every session that is open here, children included; called from threads."""
+        return [*list(self._open.values()), *self._subagents.sessions()]
+
+    def _control_tools(self) -> Iterable[Tool]:
+        from acp_bridge.subagents.tools import control_tools
+
+        return control_tools(self._subagents)
 
 
 def _refuse_child(header: Header) -> None:
     if header.origin == "subagent":
-        raise InvalidParamsError(
-            f"Session {header.session_id} belongs to a subagent: it is deleted with its parent.",
-            field="sessionId",
-        )
+        raise _deleted_with_parent(header.session_id)
+
+
+def _deleted_with_parent(session_id: str) -> InvalidParamsError:
+    return InvalidParamsError(
+        f"Session {session_id} belongs to a subagent: it is deleted with its parent.",
+        field="sessionId",
+    )
 
 
 def _check_header(header: Header, cwd: Path | None) -> None:
@@ -314,10 +387,14 @@ def _check_header(header: Header, cwd: Path | None) -> None:
 
 def _refuse_subagent(header: Header) -> None:
     if header.origin == "subagent":
-        raise InvalidParamsError(
-            f"Session {header.session_id} belongs to a subagent: its parent reopens it.",
-            field="sessionId",
-        )
+        raise _belongs_to_subagent(header.session_id)
+
+
+def _belongs_to_subagent(session_id: str) -> InvalidParamsError:
+    return InvalidParamsError(
+        f"Session {session_id} belongs to a subagent: its parent reopens it.",
+        field="sessionId",
+    )
 
 
 def _check_cwd(recorded: Path, given: Path) -> None:

@@ -133,7 +133,9 @@ class _Fold:
     def folded(self, events: Iterable[Event]) -> Digest:
         for event in events:
             rule = _RULES.get(event.type)
-            if rule is not None and isinstance(event.data, dict):
+            if rule is _descriptor and not isinstance(event.data, dict):
+                rule(self, event, {})  # it is there, whatever it says
+            elif rule is not None and isinstance(event.data, dict):
                 rule(self, event, event.data)
             self.count += 1
             self.updated_at_ms = event.time_ms

@@ -52,15 +52,32 @@ class Fork:
 
 
 def forked_header(
-    source: Header, *, new_id: str, created_at_ms: int, cwd: str | None, is_seeded: bool
+    source: Header,
+    *,
+    new_id: str,
+    created_at_ms: int,
+    cwd: str | None,
+    is_seeded: bool,
+    as_child: bool = False,
 ) -> Header:
-    """The header of a fork: a session without a parent, also if the source is a subagent's."""
-    return Header(
+    """The header of a fork: a session without a parent, also if the source is a subagent's.
+
+    ``as_child``: that of a subagent whose parent is the source.
+    """
+    header = Header(
         session_id=new_id,
         created_at_ms=created_at_ms,
         cwd=source.cwd if cwd is None else cwd,
         is_seeded=is_seeded,
         agent_preset=source.agent_preset,
+    )
+    if not as_child:
+        return header
+    return attrs.evolve(
+        header,
+        delegation_depth=source.delegation_depth + 1,
+        parent_session=source.session_id,
+        origin="subagent",
     )
 
 

@@ -161,24 +161,24 @@ class SessionQuery:
             _no_event(session_id, seq)
         return header, event
 
-    def descriptors(self, session_id: str) -> Sequence[Event]:
-        """The ``subagent/descriptor`` rows of a session's own range, read from the log itself.
+    def descriptor_seqs(self, session_id: str) -> Sequence[int]:
+        """Where the ``subagent/descriptor`` rows of a session's own range are.
+
+        An index that knows the log as it is answers without opening it.
 
         Raises:
             SessionQueryError: not found, header conflict, or persistence failed.
         """
         live = self._live_log(session_id)
         if live is not None:
-            return _descriptors(live.events)
+            return _descriptor_seqs(live.events)
         try:
             details = self._store.details(session_id)
-            if details is not None:
-                located = [one.seq for one in details.digest.descriptors]
-                found = [self._store.read_event(session_id, seq)[1] for seq in located]
-                return [event for event in found if event is not None]
         except BridgeError as error:
             _refuse(session_id, error)
-        return _descriptors(self._read(session_id))
+        if details is not None:
+            return [one.seq for one in details.digest.descriptors]
+        return _descriptor_seqs(self._read(session_id))
 
     def _read(self, session_id: str) -> Sequence[Event]:
         try:
@@ -272,12 +272,12 @@ def _fits(record: SessionRecord, wanted: RecordFilter) -> bool:
     )
 
 
-def _descriptors(events: Sequence[Event]) -> list[Event]:
+def _descriptor_seqs(events: Sequence[Event]) -> list[int]:
     """Those after the inherited marker; what stands before it tells about another session."""
-    found: list[Event] = []
+    found: list[int] = []
     for event in events:
         if event.type == "subagent/descriptor":
-            found.append(event)
+            found.append(event.seq)
         elif event.type == "session/end-seed" and event.data == {"inherited": True}:
             found.clear()
     return found

@@ -186,12 +186,14 @@ class SessionStore:
         at_seq: int | None = None,
         shape: Shape = "current",
         title_increment: bool = True,
+        as_child: bool = False,
     ) -> Fork:
         """Make an ordinary fork of a stored session, and leave the source as it is.
 
         It is cut after row ``at_seq`` (-1: nothing is copied), or else after the last completed
         turn on the disk and what was set since then (mode, model, a compaction). ``cwd`` gives it
-        another working folder. A fork with nothing copied is not stored: see `Fork`.
+        another working folder. A fork with nothing copied is not stored: see `Fork`. ``as_child``
+        makes a subagent's session of it, whose parent the source is.
 
         Raises:
             InvalidParamsError: ``at_seq`` is no row, or lies inside a turn.
@@ -210,6 +212,7 @@ class SessionStore:
             created_at_ms=created_at_ms,
             cwd=cwd,
             is_seeded=cut.boundary is not None,
+            as_child=as_child,
         )
         folder = self._new_folder(header)
         self.check_unused(new_id)

@@ -53,9 +53,21 @@ def killed_runs(scenario: Scenario) -> tuple[int, ...]:
     return tuple(run for run, stop in enumerate(stops, start=1) if stop.how == "kill")
 
 
-UNSTABLE_TYPES = ("ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities")
+UNSTABLE_TYPES = (
+    "ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities", "SubagentUpdate",
+    "SubagentSessionCapabilities", "SessionCancelCapabilities", "StateUpdate", "RunningStateUpdate",
+    "IdleStateUpdate", "RequiresActionStateUpdate", "UnknownStateUpdate", "ErrorStopReason",
+    "Usage", "SessionMessage", "SessionMessageChunk",
+)  # fmt: skip
 UNSTABLE_FIELDS = (("SessionCapabilities", "fork"),)
-"""What is spoken beyond the stable schema: forks, for clients that ask for them."""
+UNSTABLE_TAGS = (
+    (
+        "SessionUpdate",
+        "sessionUpdate",
+        ("subagent_update", "session_message", "session_message_chunk"),
+    ),
+)
+"""What is spoken beyond the stable schema: forks and subagents, for clients that ask for them."""
 
 
 @cache
@@ -71,4 +83,9 @@ def official_schema() -> SchemaCheck:
     known.update({name: more[name] for name in UNSTABLE_TYPES})
     for name, field in UNSTABLE_FIELDS:
         known[name]["properties"][field] = more[name]["properties"][field]
+    for name, member, tags in UNSTABLE_TAGS:
+        branches = more[name]["oneOf"]
+        known[name]["oneOf"] += [
+            branch for branch in branches if branch["properties"][member]["const"] in tags
+        ]
     return SchemaCheck(stable)

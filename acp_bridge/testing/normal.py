@@ -17,6 +17,7 @@ from pathlib import Path
 
 import attrs
 
+from acp_bridge.testing.rules import child_of
 from acp_bridge.testing.runner import Outcome
 from acp_bridge.testing.transcript import Line, arr, obj, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
@@ -24,7 +25,17 @@ from acp_bridge.vocabulary import JsonObject, JsonValue
 Files = dict[str, "str | Files"]
 """A folder's files by name; folders are dicts again."""
 
-TIMES = {"createdAt", "createdAtMs", "time", "time0", "dt", "updatedAt", "delayMs", "durationMs"}
+TIMES = {
+    "childCreatedAt",
+    "createdAt",
+    "createdAtMs",
+    "time",
+    "time0",
+    "dt",
+    "updatedAt",
+    "delayMs",
+    "durationMs",
+}
 """Members that hold times or durations."""
 
 RANDOM_ID = re.compile(
@@ -177,20 +188,39 @@ def model_requests(outcome: Outcome) -> list[JsonObject]:
 
 
 def _wire(outcome: Outcome, normaliser: Normaliser) -> Files:
-    """What the client got, one file a session; what concerns none is in `connection.jsonl`."""
+    """What the client got, one file a session; what concerns none is in `connection.jsonl`.
+
+    What is told of a subagent's work on another session stands in the subagent's file: it comes
+    beside what that session does, in no order of its own.
+    """
     by_file: dict[str, list[JsonValue]] = defaultdict(list)
     run_of: dict[str, int] = {}
     asked: dict[str, dict[str, JsonValue]] = defaultdict(dict)
     for line in outcome.lines:
         if line.entry.to != "client":
             continue
-        label = normaliser.sessions.get(line.session or "")
+        label = normaliser.sessions.get(_worker(line, normaliser.sessions) or line.session or "")
         name = "connection.jsonl" if label is None else _file_name(label)
         if run_of.setdefault(name, line.entry.run) != line.entry.run:
             by_file[name].append({"$run": line.entry.run})
             run_of[name] = line.entry.run
         by_file[name].append(_as_seen(line, asked[name]))
     return {name: normaliser.file(_joined(values)) for name, values in sorted(by_file.items())}
+
+
+def _worker(line: Line, labels: dict[str, str]) -> str | None:
+    """The subagent whose work a message tells of on another session."""
+    update = line.update
+    if update.get("sessionUpdate") == "subagent_update":
+        return text_or_none(update.get("sessionId"))
+    sender = text_or_none(update.get("senderSessionId"))
+    if sender is not None and labels.get(sender, "").startswith(
+        f"{labels.get(line.session or '')}/"
+    ):
+        return sender
+    if line.method == "$/cancel_request":
+        return child_of(obj(obj(line.withdrawn).get("params")))
+    return child_of(update) or child_of(line.params)
 
 
 def _as_seen(line: Line, asked: dict[str, JsonValue]) -> JsonObject:

@@ -4,6 +4,10 @@ Compared are messages, calls and compactions in order of appearance with ids, ki
 final status, content, output and summary, and the last plan. Left out is what only lives: a user's
 own prompts, a diff shown before a question, terminal output, where a call pointed meanwhile, and
 what a client has in a terminal of its own, of which a replay shows the text.
+
+Subagents are compared with their root: their sessions, their last state and what they were told,
+or the calls that show their work. Those have no order among others, since they work beside them;
+and while one works, it is not compared.
 """
 
 import copy
@@ -12,11 +16,13 @@ from itertools import islice
 
 import attrs
 
+from acp_bridge.testing.rules import child_of
 from acp_bridge.testing.transcript import Entry, arr, obj, read, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 _MESSAGES = {"agent_message_chunk", "agent_thought_chunk"}
 _OPENINGS = {"session/load", "session/resume"}
+_BETWEEN = {"session_message", "session_message_chunk"}
 _COMPACTION_MEMBERS = ("status", "summary", "error")
 _CALL_MEMBERS = ("title", "kind", "name", "status", "content", "rawInput", "rawOutput")
 
@@ -25,11 +31,14 @@ _CALL_MEMBERS = ("title", "kind", "name", "status", "content", "rawInput", "rawO
 class Drawn:
     """What a client shows of one session: items by id in order of appearance, and the plan.
 
-    While ``prompts`` are not answered yet, ``settled`` is how many items and which plan there were
-    when the running turn began.
+    ``beside`` are items without an order: of subagents, and messages between sessions. ``foreign``
+    are calls that showed the work of another session's subagents. While ``prompts`` are not
+    answered yet, ``settled`` is how many items and which plan there were when the turn began.
     """
 
     items: dict[str, JsonObject] = attrs.field(factory=dict)
+    beside: set[str] = attrs.field(factory=set)
+    foreign: set[str] = attrs.field(factory=set)
     plan: JsonValue = None
     prompts: int = 0
     settled: tuple[int, JsonValue] = (0, None)
@@ -40,11 +49,6 @@ class Drawn:
             self.settled = (len(self.items), self.plan)
         self.prompts += more
 
-    def past(self) -> "Drawn":
-        """What a fork begins with: everything but a running turn."""
-        count, plan = self.settled if self.prompts else (len(self.items), self.plan)
-        return Drawn(copy.deepcopy(dict(islice(self.items.items(), count))), plan)
-
     def draw(self, update: JsonObject) -> None:
         """Fold one update."""
         kind = text_or_none(update.get("sessionUpdate"))
@@ -52,13 +56,44 @@ class Drawn:
             item = self.items.setdefault(f"message {update.get('messageId')}", {"kind": kind})
             item["text"] = f"{item.get('text', '')}{obj(update.get('content')).get('text', '')}"
         elif kind in {"tool_call", "tool_call_update"}:
-            item = self.items.setdefault(f"call {update.get('toolCallId')}", {})
+            name = f"call {update.get('toolCallId')}"
+            item = self.items.setdefault(name, {})
+            if child_of(update):
+                self.beside.add(name)
             item.update({name: update[name] for name in _CALL_MEMBERS if name in update})
         elif kind == "compaction_update":
             item = self.items.setdefault(f"compaction {update.get('compactionId')}", {})
             item.update({name: update[name] for name in _COMPACTION_MEMBERS if name in update})
+        elif kind in _BETWEEN:
+            name = f"between {update.get('messageId')}"
+            item = self.items.setdefault(name, {"text": ""})
+            self.beside.add(name)
+            parts = arr(update.get("content")) or [update.get("content")]
+            item["text"] = str(item["text"]) + "".join(str(obj(p).get("text")) for p in parts)
+        elif kind == "subagent_update":
+            name = f"subagent {update.get('sessionId')}"
+            item = self.items.setdefault(name, {})
+            self.beside.add(name)
+            item.update({name: update[name] for name in ("title", "state") if name in update})
         elif kind == "plan":
             self.plan = arr(update.get("entries")) or None
+
+    def past(self) -> "Drawn":
+        """What a fork shows of it: no running turn, and no subagents, which are not the fork's."""
+        count, plan = self.settled if self.prompts else (len(self.items), self.plan)
+        shown = islice(self.items.items(), count)
+        own = {name: item for name, item in shown if name not in self.beside}
+        foreign = self.foreign | {name for name in self.beside if name.startswith("call ")}
+        return Drawn(copy.deepcopy(own), foreign=foreign, plan=plan)
+
+    def working(self) -> set[str]:
+        """The subagents, and calls of subagents, that are not at their end."""
+        return {
+            name
+            for name in self.beside
+            if obj(self.items[name].get("state")).get("state", "idle") != "idle"
+            or self.items[name].get("status") in {"pending", "in_progress"}
+        }
 
 
 def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] = ()) -> list[str]:
@@ -68,35 +103,53 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
     """
     killed = set(killed_runs)
     live: dict[str, Drawn] = {}
-    loading: dict[str, Drawn] = {}
+    loading: dict[str, dict[str, Drawn]] = {}
+    root_of: dict[str, str] = {}
     skipped: set[str] = set()
     found: list[str] = []
     for line in read(entries):
         session = line.session
         if session is None:
             continue
+        root = root_of.get(session, session)
         if line.entry.run in killed:
-            skipped.add(session)
+            skipped.add(root)
+        if line.update.get("sessionUpdate") == "subagent_update":
+            root_of[str(line.update.get("sessionId"))] = root
         if line.kind == "request" and line.method in _OPENINGS and session in live:
             live[session].prompts = 0  # those of a run that ended are never answered
         if line.method == "session/load" and line.kind == "request":
-            loading[session] = Drawn()
+            loading[session] = {}
         elif line.method == "session/load":
             replayed = loading.pop(session, None)
             if replayed is not None and "result" in line.message and session not in skipped:
-                # What was stored before the transcript began has never been live in it.
-                found += _differences(live.setdefault(session, replayed), replayed)
-        elif line.method == "session/new" and line.kind == "response":
-            live.setdefault(session, Drawn())
+                family = [name for name in live if root_of.get(name, name) == session]
+                found += _family_differences(session, family, live, replayed)
         elif line.method == "session/fork" and line.kind == "response":
             # Its past is what its source showed; only a load will show it under the new id.
             source = text_or_none(obj(obj(line.request).get("params")).get("sessionId"))
             live[session] = live.get(source or "", Drawn()).past()
+        elif line.method == "session/new" and line.kind == "response":
+            live.setdefault(session, Drawn())
         elif line.method == "session/prompt":
             live.setdefault(session, Drawn()).prompt(1 if line.kind == "request" else -1)
         elif line.update:
-            drawn = loading[session] if session in loading else live.setdefault(session, Drawn())
+            drawn = loading.get(root, live).setdefault(session, Drawn())
             drawn.draw(line.update)
+    return found
+
+
+def _family_differences(
+    root: str, family: list[str], live: dict[str, Drawn], replayed: dict[str, Drawn]
+) -> list[str]:
+    """A root and its subagents after a load; those that work go on after it."""
+    at_work = {name for drawn in live.values() for name in drawn.working()}
+    found = []
+    for session in dict.fromkeys([root, *family]):
+        if f"subagent {session}" not in at_work:
+            again = replayed.get(session, Drawn())
+            # What was stored before the transcript began has never been live in it.
+            found += _differences(live.setdefault(session, again), again, at_work)
     return found
 
 
@@ -107,11 +160,17 @@ def _is_in_a_terminal(name: str, item: JsonObject) -> bool:
     return terminal_id is not None and name != f"call {terminal_id}"
 
 
-def _differences(live: Drawn, replayed: Drawn) -> list[str]:
+def _differences(live: Drawn, replayed: Drawn, at_work: set[str]) -> list[str]:
     found = []
-    if list(live.items) != list(replayed.items):
-        found.append(f"live had {list(live.items)}, the replay {list(replayed.items)}")
+    beside = live.beside | replayed.beside | live.foreign
+    order, order_again = ([n for n in d.items if n not in beside] for d in (live, replayed))
+    if order != order_again:
+        found.append(f"live had {order}, the replay {order_again}")
+    if lost := (live.beside ^ replayed.beside) - at_work:
+        found.append(f"of subagents, only one of live and replay had {sorted(lost)}")
     for name, item in live.items.items():
+        if name in at_work:
+            continue
         again = replayed.items.get(name, item)
         if _is_in_a_terminal(name, item):
             again = {**again, "content": item["content"]}

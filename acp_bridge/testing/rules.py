@@ -29,6 +29,9 @@ CHUNKS = {"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"}
 TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan"}
 """Updates that only a turn or a replay may send."""
 
+SUBAGENT_KINDS = {"subagent_update", "session_message", "session_message_chunk"}
+"""Updates that only a client which negotiated ``subagents`` can read."""
+
 CLOSED = {"completed", "failed"}
 
 _OPENERS = {"session/new", "session/load", "session/resume"}
@@ -118,6 +121,8 @@ def only_known_sessions(lines: list[Line]) -> Iterator[str]:
         for line in run:
             if line.session is None:
                 continue
+            if line.update.get("sessionUpdate") == "subagent_update" and line.session in known:
+                known.add(str(line.update.get("sessionId")))
             if line.entry.to == "agent" and line.method in {"session/load", "session/resume"}:
                 known.add(line.session)
             if line.kind == "response" and line.entry.to == "client":
@@ -127,14 +132,20 @@ def only_known_sessions(lines: list[Line]) -> Iterator[str]:
 
 
 def turn_updates_only_in_turns(lines: list[Line]) -> Iterator[str]:
-    """Chunks, calls and plans come between a prompt (or load) and its answer, never after."""
-    for _, run in _by_session(lines):
+    """Chunks, calls and plans come between a prompt (or load) and its answer, never after.
+
+    But for subagents, which may work on when their parent has answered.
+    """
+    children = _children(lines)
+    for session, run in _by_session(lines):
+        if session in children:
+            continue
         open_requests = 0
         for line in run:
             if line.method in {"session/prompt", "session/load"}:
                 open_requests += 1 if line.kind == "request" else -1
             kind = line.update.get("sessionUpdate")
-            if kind in TURN_UPDATES and open_requests == 0:
+            if kind in TURN_UPDATES and open_requests == 0 and not child_of(line.update):
                 yield f"{kind} outside a turn: {_shown(line)}"
 
 
@@ -165,11 +176,15 @@ def chunks_have_message_ids(lines: list[Line]) -> Iterator[str]:
 
 
 def calls_are_announced_and_closed(lines: list[Line]) -> Iterator[str]:
-    """A call is announced once, updated with a status, and closed before the turn's answer."""
+    """A call is announced once, updated with a status, and closed before the turn's answer.
+
+    A subagent's work may outlive its parent's turn.
+    """
     for _, run in _by_session(lines):
         status: dict[str, JsonValue] = {}
+        children: set[str] = set()
         for line in run:
-            yield from _call_breaches(line, status)
+            yield from _call_breaches(line, status, children)
 
 
 def titles_are_one_short_line(lines: list[Line]) -> Iterator[str]:
@@ -215,7 +230,8 @@ def places_are_absolute(lines: list[Line]) -> Iterator[str]:
 
 def permission_is_asked_properly(lines: list[Line]) -> Iterator[str]:
     """A question comes in a turn, carries the whole call, and can be answered by kind or id."""
-    for _, run in _by_session(lines):
+    children = _children(lines)
+    for session, run in _by_session(lines):
         announced: dict[JsonValue, JsonObject] = {}
         prompts = 0
         for line in run:
@@ -224,7 +240,7 @@ def permission_is_asked_properly(lines: list[Line]) -> Iterator[str]:
             if line.update.get("sessionUpdate") == "tool_call":
                 announced[line.update.get("toolCallId")] = line.update
             if line.method == "session/request_permission" and line.kind == "request":
-                if prompts == 0:
+                if prompts == 0 and session not in children:
                     yield f"permission is asked outside a prompt: {_shown(line)}"
                 yield from _permission_breaches(line, announced)
 
@@ -321,7 +337,44 @@ def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
                 yield f"{kind} without {members[kind]} in the session's answer: {_shown(line)}"
 
 
+def subagents_are_told_in_order(lines: list[Line]) -> Iterator[str]:
+    """Only clients that negotiated it are told of subagents as sessions, each of one parent.
+
+    One that asks requires action, and one that is idle has no open call.
+    """
+    for _, run in _runs(lines):
+        offered = False
+        parents: dict[str, str | None] = {}
+        states: dict[str, JsonValue] = {}
+        open_calls: dict[str, set[JsonValue]] = {}
+        for line in run:
+            if line.method == "initialize" and line.kind == "request":
+                offered = _has(obj(line.params.get("clientCapabilities")), "subagents")
+            if line.entry.to != "client" or line.session is None:
+                continue
+            kind = line.update.get("sessionUpdate")
+            if kind in SUBAGENT_KINDS and not offered:
+                yield f"{kind} to a client without subagents: {_shown(line)}"
+            if kind == "subagent_update":
+                child = str(line.update.get("sessionId"))
+                if parents.setdefault(child, line.session) != line.session:
+                    yield f"{child} gets a second parent: {_shown(line)}"
+                states[child] = obj(line.update.get("state")).get("state", states.get(child))
+                if states[child] == "idle" and open_calls.get(child):
+                    yield f"{child} is idle with open calls: {_shown(line)}"
+            if line.session not in parents:
+                continue
+            if line.update.get("toolCallId") is not None:
+                calls = open_calls.setdefault(line.session, set())
+                is_open = line.update.get("status") not in CLOSED
+                (calls.add if is_open else calls.discard)(line.update["toolCallId"])
+            asks = line.method == "session/request_permission" and line.kind == "request"
+            if asks and states[line.session] != "requires_action":
+                yield f"a subagent asks that does not require action: {_shown(line)}"
+
+
 RULES: tuple[Rule, ...] = (
+    subagents_are_told_in_order,
     every_answer_has_its_request,
     results_are_objects,
     errors_are_sentences,
@@ -377,12 +430,15 @@ def _take_terminal(line: Line, alive: dict[JsonValue, Line], made: set[JsonValue
         made.add(terminal)
 
 
-def _call_breaches(line: Line, status: dict[str, JsonValue]) -> Iterator[str]:
+def _call_breaches(line: Line, status: dict[str, JsonValue], children: set[str]) -> Iterator[str]:
+    if child_of(line.update):
+        children.add(str(line.update.get("toolCallId")))
     if line.method == "session/load" and line.kind == "request":
         # A client that loads draws the session anew.
         status.clear()
     if line.method in {"session/prompt", "session/load"} and line.kind == "response":
-        for call_id in [name for name, value in status.items() if value not in CLOSED]:
+        left = {name for name, value in status.items() if value not in CLOSED}
+        for call_id in sorted(left - children):
             yield f"call {call_id} is open when {line.method} is answered: {_shown(line)}"
     call_id = str(line.update.get("toolCallId"))
     kind = line.update.get("sessionUpdate")
@@ -438,6 +494,21 @@ def _permission_breaches(line: Line, announced: dict[JsonValue, JsonObject]) -> 
         yield f"options without allow_once or reject_once: {_shown(line)}"
 
 
+def child_of(update: JsonObject) -> str | None:
+    """The subagent whose work an update on the root's session shows."""
+    return text_or_none(obj(obj(update.get("_meta")).get("acp-bridge")).get("childSessionId"))
+
+
+def _children(lines: list[Line]) -> dict[str, str]:
+    """The sessions that were announced as subagents, each with its root."""
+    roots: dict[str, str] = {}
+    for line in lines:
+        if line.update.get("sessionUpdate") == "subagent_update" and line.session is not None:
+            child = str(line.update.get("sessionId"))
+            roots.setdefault(child, roots.get(line.session, line.session))
+    return roots
+
+
 def _to_client(lines: list[Line], kind: str) -> Iterator[Line]:
     return (line for line in lines if line.entry.to == "client" and line.kind == kind)
 
@@ -459,10 +530,17 @@ def _runs(lines: list[Line]) -> Iterator[tuple[int, list[Line]]]:
 
 
 def _by_session(lines: list[Line]) -> Iterator[tuple[str, list[Line]]]:
-    """Each session's messages, one list for each run of the agent."""
+    """Each session's messages, one list for each run of the agent.
+
+    A subagent's have the load of its root among them: a client draws both anew then.
+    """
+    children = _children(lines)
     for _, run in _runs(lines):
+        loads = [n for n in run if n.method == "session/load" and n.kind == "request"]
         for session in dict.fromkeys(line.session for line in run if line.session is not None):
-            yield session, [line for line in run if line.session == session]
+            root = children.get(session)
+            anew = {id(line) for line in loads if line.session == root}
+            yield session, [line for line in run if line.session == session or id(line) in anew]
 
 
 def _nulls(value: JsonValue, path: str) -> Iterator[str]:

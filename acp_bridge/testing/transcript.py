@@ -28,6 +28,7 @@ class Line:
 
     ``method`` is "" and ``request`` None for a response that answers nothing. ``session`` is the
     id that the message concerns: its own, that of its request, or the one it creates.
+    ``withdrawn`` is the request that a `$/cancel_request` withdraws.
     """
 
     entry: Entry
@@ -35,6 +36,7 @@ class Line:
     method: str
     session: str | None
     request: JsonObject | None
+    withdrawn: JsonObject | None = None
 
     @property
     def message(self) -> JsonObject:
@@ -115,12 +117,13 @@ def read(entries: Iterable[Entry]) -> list[Line]:
         params = obj(message.get("params"))
         session = text_or_none(params.get("sessionId", params.get("parentSessionId")))
         answer_goes_to = "client" if entry.to == "agent" else "agent"
+        withdrawn: JsonObject = {}
         if method == "$/cancel_request":
             named = {"id": obj(message.get("params")).get("requestId")}
             withdrawn = obj(pending.get(_key(answer_goes_to, named)))
             session = text_or_none(obj(withdrawn.get("params")).get("sessionId"))
         if "id" not in message:
-            lines.append(Line(entry, "notification", method, session, None))
+            lines.append(Line(entry, "notification", method, session, None, withdrawn or None))
             continue
         pending[_key(answer_goes_to, message)] = message
         lines.append(Line(entry, "request", method, session, None))

@@ -4,20 +4,34 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from acp_bridge.vocabulary import JsonObject
 
 pytestmark = pytest.mark.process
 
 EDITORS = Path(__file__).resolve().parents[2] / "editors"
 
 
-def json_setups() -> list[Path]:
-    return sorted(EDITORS.glob("*/*.json"))
+def acp_setups() -> list[Path]:
+    return sorted(set(EDITORS.glob("*/*.json")) - {EDITORS / "kate/lspclient.json"})
 
 
-@pytest.mark.parametrize("setup", json_setups(), ids=lambda path: path.parent.name)
+def lsp_commands() -> dict[str, list[str]]:
+    """What editors that speak LSP alone start."""
+    kate = json.loads((EDITORS / "kate/lspclient.json").read_text("utf-8"))
+    helix = tomllib.loads((EDITORS / "helix/languages.toml").read_text("utf-8"))
+    server = helix["language-server"]["acp-bridge"]
+    return {
+        "kate": kate["servers"]["python"]["command"],
+        "helix": [server["command"], *server["args"]],
+    }
+
+
+@pytest.mark.parametrize("setup", acp_setups(), ids=lambda path: path.parent.name)
 def test_a_set_up_starts_an_agent_that_opens_a_session(setup: Path, tmp_path: Path) -> None:
     [server] = json.loads(setup.read_text("utf-8"))["agent_servers"].values()
     home = tmp_path / "home"
@@ -40,6 +54,28 @@ def test_a_set_up_starts_an_agent_that_opens_a_session(setup: Path, tmp_path: Pa
     answers = [message for message in messages if "id" in message]
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[1]["result"]["sessionId"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("editor", ["helix", "kate"])
+def test_a_language_server_set_up_starts_one_that_offers_the_agent(
+    editor: str, tmp_path: Path
+) -> None:
+    root = tmp_path.as_uri()
+    params: JsonObject = {"processId": None, "rootUri": root, "capabilities": {}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        lsp_commands()[editor],
+        input=f"Content-Length: {len(body)}\r\n\r\n{body}",
+        env={**os.environ, "PATH": path, "ACP_BRIDGE_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    answer = json.loads(done.stdout.partition("\n\n")[2])
+    assert "agent.prompt" in answer["result"]["capabilities"]["executeCommandProvider"]["commands"]
     assert done.stderr == ""
 
 

@@ -10,7 +10,7 @@ import pytest
 from fake_models import FakeCatalog, FakeModel, Said
 from harness_rig import WAIT_S, FakeClient, Rig, bash, call, rig, script
 
-from acp_bridge.harness.session import WaitingPrompt
+from acp_bridge.harness.waiting import WaitingPrompt
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
 from acp_bridge.ports import ModelRequest, StopChunk, TextChunk, UsageChunk

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 from harness_rig import FakeClient, Rig, bash, call, rig, script
 
-from acp_bridge.harness.session import WaitingPrompt
+from acp_bridge.harness.waiting import WaitingPrompt
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.vocabulary import Answer, JsonObject, JsonValue, ToolOutput, TurnEnd
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from acp_bridge.errors import AuthRequiredError, ConfigError
@@ -20,7 +21,7 @@ from acp_bridge.ports import (
     ToolCallChunk,
     UsageChunk,
 )
-from acp_bridge.vocabulary import JsonValue
+from acp_bridge.vocabulary import JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
 
@@ -229,3 +230,16 @@ def test_names_of_models(tmp_path: Path) -> None:
     for wrong in ("scripted:", "scripted", "gpt", ""):
         with pytest.raises(ConfigError, match="not known"):
             catalog.open(wrong)
+
+
+async def test_a_call_may_name_the_subagents_that_its_place_has_started() -> None:
+    named: JsonValue = {"tool_call": {"id": "c", "name": "x", "arguments": {"a": "{{subagent 2}}"}}}
+    told: list[JsonObject] = [
+        {"role": "tool", "content": [{"type": "text", "text": f"started subagent {name}"}]}
+        for name in ("one", "two")
+    ]
+    for messages, wanted in ((told, "two"), (told[:1], "{{subagent 2}}")):
+        asked = attrs.evolve(request(), messages=messages)
+        chunks = [chunk async for chunk in model({"stream": [named]}).stream(asked)]
+        text = "".join(one.arguments_delta for one in chunks if isinstance(one, ToolCallChunk))
+        assert json.loads(text) == {"a": wanted}

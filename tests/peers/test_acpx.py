@@ -54,9 +54,10 @@ class Acpx:
         self._bridge = [sys.executable, "-m", "acp_bridge", "--home", home, "--trace", trace]
         self._open = False
 
-    def answers(self, *lines: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps({"stream": line}) + "\n" for line in lines)
-        self.script.write_text(text)
+    def answers(self, *lines: list[dict[str, Any]], agent: str = "1") -> None:
+        with self.script.open("a") as file:
+            for line in lines:
+                file.write(json.dumps({"agent": agent, "stream": line}) + "\n")
 
     def run(
         self,
@@ -163,3 +164,46 @@ def test_a_session_is_made_listed_prompted_and_closed(acpx: Acpx) -> None:
     assert "One." in acpx.run("sessions", "list")
     assert session in acpx.run("sessions", "close")
     assert f"{session} [closed]" in acpx.run("sessions", "list", "--local")
+
+
+def delegate(call_id: str, label: str, **more: Any) -> dict[str, Any]:
+    return call(call_id, "subagent", description=label, prompt=f"{label}, do it.", **more)
+
+
+def test_subagents_are_tool_calls_and_their_text_is_not_the_parents(acpx: Acpx) -> None:
+    """R079: acpx prints whatever comes, under whichever session id."""
+    acpx.answers([{"text": "P1 "}, delegate("c", "first")], [{"text": "P2 "}], [{"text": "P3"}])
+    acpx.answers([delegate("c", "second", wait=True)], [{"text": "Child One."}], agent="1/1")
+    acpx.answers(
+        [call("c", "bash", command="echo made", description="Make")],
+        [{"text": "Child Two."}],
+        agent="1/1/1",
+    )
+    output = acpx.run(
+        "exec", "Go.", flags=("--format", "json", "--approve-all", "--no-fs", "--no-terminal")
+    )
+    updates = [
+        message["params"]["update"]
+        for message in map(json.loads, output.splitlines())
+        if message.get("method") == "session/update"
+    ]
+    said = [u["content"]["text"] for u in updates if u["sessionUpdate"] == "agent_message_chunk"]
+    assert "".join(said).startswith("P1 P2 ")
+    assert "Child" not in "".join(said)
+    ended = {u["toolCallId"]: u for u in updates if u.get("status") == "completed"}
+    assert ended["c"]["title"] == "Subagent first"
+    assert ended["c"]["content"][0]["content"]["text"] == "Child One."
+    assert sum("second" in str(u.get("title")) for u in ended.values()) == 1
+    assert acpx.problems() == []
+
+
+def test_a_denied_question_of_a_subagent_leaves_its_parent_at_work(acpx: Acpx) -> None:
+    path = acpx.cwd / "made.txt"
+    acpx.answers([delegate("c", "first", wait=True)], [{"text": "It was not allowed."}])
+    acpx.answers(
+        [call("c", "write", file_path=str(path), content="x")], [{"text": "No."}], agent="1/1"
+    )
+    output = acpx.run("exec", "Go.", flags=("--deny-all",), codes=(5,))
+    assert not path.exists()
+    assert "It was not allowed." in output
+    assert acpx.problems() == []

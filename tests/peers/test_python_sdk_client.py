@@ -207,3 +207,58 @@ async def test_a_session_is_replayed_after_a_restart(desk: Desk) -> None:
     assert later.kinds(session).count("tool_call") == 1
     assert answer.stop_reason == "end_turn"
     assert later.text(session) == "Reading.Read.Again."
+
+
+def delegate(call_id: str, label: str, **more: Any) -> dict[str, Any]:
+    return call(call_id, "subagent", description=label, prompt=f"{label}, do it.", **more)
+
+
+async def test_subagents_of_three_levels_are_tool_calls_of_the_root(desk: Desk) -> None:
+    """The SDK knows no subagents and refuses what it does not know; R077, R079."""
+    desk.answers([{"text": "P1 "}, delegate("c", "first")], [{"text": "P2 "}], [{"text": "P3"}])
+    desk.answers([delegate("c", "second")], [{"text": "Wait."}], [{"text": "One."}], agent="1/1")
+    desk.answers([delegate("c", "third", wait=True)], [{"text": "Two."}], agent="1/1/1")
+    desk.answers(
+        [call("c", "bash", command="echo made", description="Make")],
+        [{"text": "Three."}],
+        agent="1/1/1/1",
+    )
+    live, later = Editor("allow_once"), Editor("allow_once")
+    async with desk.bridge(live) as connection:
+        root = await desk.new(connection)
+        answer = await connection.prompt(session_id=root, prompt=[acp.text_block("Go.")])
+    assert answer.stop_reason == "end_turn"
+    assert list(live.updates) == [root]
+    assert live.text(root).startswith("P1 P2 ")
+    ((asked_on, question),) = live.asked
+    assert (asked_on, question.title) == (root, "third $ echo made")
+    assert question.field_meta["acp-bridge"]["depth"] == 3
+    titles = [u.title for u in live.updates[root] if u.session_update == "tool_call"]
+    assert titles == ["Subagent first", "Subagent second", "Subagent third", question.title]
+    async with desk.bridge(later) as connection:
+        await connection.load_session(cwd=str(desk.cwd), session_id=root, mcp_servers=[])
+    again = [u.title for u in later.updates[root] if u.session_update == "tool_call"]
+    assert again == titles
+
+
+async def test_two_subagents_ask_at_once_and_a_cancel_ends_both(desk: Desk) -> None:
+    desk.answers([delegate("a", "left", wait=True), delegate("b", "right", wait=True)])
+    for place in ("1/1", "1/2"):
+        desk.answers([call("c", "bash", command=f"echo {place}", description="x")], agent=place)
+    editor = Editor("never")
+    stop_reasons: list[str] = []
+    async with desk.bridge(editor) as connection:
+        root = await desk.new(connection)
+
+        async def prompt() -> None:
+            answer = await connection.prompt(session_id=root, prompt=[acp.text_block("Go.")])
+            stop_reasons.append(answer.stop_reason)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(prompt)
+            await editor.until(lambda: len(editor.asked) == 2)
+            await connection.cancel(session_id=root)
+    assert stop_reasons == ["cancelled"]
+    assert {session for session, _ in editor.asked} == {root}
+    ended = [u for u in editor.updates[root] if getattr(u, "status", None) == "failed"]
+    assert len({u.tool_call_id for u in ended}) == 4

@@ -42,8 +42,10 @@ class Desk:
         self.bridge = [sys.executable, "-m", "acp_bridge", "--home", str(folder / "home")]
         self.bridge += ["--trace", str(self.trace), "--model", f"scripted:{self.script}"]
 
-    def answers(self, *lines: list[dict[str, Any]]) -> None:
-        self.script.write_text("".join(json.dumps({"stream": line}) + "\n" for line in lines))
+    def answers(self, *lines: list[dict[str, Any]], agent: str = "1") -> None:
+        with self.script.open("a") as file:
+            for line in lines:
+                file.write(json.dumps({"agent": agent, "stream": line}) + "\n")
 
     def play(self, *runs: list[dict[str, Any]], flags: tuple[str, ...] = (), **plan: Any) -> "Seen":
         file = self.folder / "plan.json"
@@ -68,6 +70,7 @@ class Seen:
 
     def __init__(self, seen: dict[str, Any]) -> None:
         self.answers: dict[str, Any] = seen["answers"]
+        self.sent: list[dict[str, Any]] = seen["updates"]
         self.updates: list[dict[str, Any]] = [params["update"] for params in seen["updates"]]
         self.permissions: list[dict[str, Any]] = seen["permissions"]
         self.terminals: list[dict[str, Any]] = seen["terminals"]

@@ -3,11 +3,11 @@
 //   node ts_client.mjs SDK_FOLDER PLAN.json
 //
 // The plan: {"agent": [argv], "capabilities", "name", "permission": kind, "unsaved": {path: text},
-// "runs": [[step, ...], ...]}. Each run starts the agent, initializes, does its steps in order and
+// "unstable": true for the SDK's client of forms that are not stable yet, "runs": [[step, ...], ...]}. Each run starts the agent, initializes, does its steps in order and
 // closes the agent's input. Steps: {"call": method, "params", "as"} waits for the answer,
 // {"start": …} does not; {"notify": method, "params"}; {"await": name}; {"until": {part of a
-// session/update's params}}. "$name.member" in params is taken from an earlier answer. Permission
-// is answered with the option of that kind.
+// session/update's params}}. "$name.member" in params is taken from an earlier answer, "#title" is
+// the session of the subagent with that title. Permission is answered with the option of that kind.
 //
 // Whatever is wrong goes to stderr: the SDK's own complaints, ours about terminals and files.
 
@@ -18,8 +18,9 @@ import { Readable, Writable } from "node:stream";
 import { pathToFileURL } from "node:url";
 
 const [sdkFolder, planFile] = process.argv.slice(2);
-const sdk = await import(pathToFileURL(path.join(sdkFolder, "dist/v1/stable/acp.js")).href);
 const plan = JSON.parse(await readFile(planFile, "utf8"));
+const entry = `dist/v1/${plan.unstable ? "unstable" : "stable"}/acp.js`;
+const sdk = await import(pathToFileURL(path.join(sdkFolder, entry)).href);
 
 const WAIT_MS = 30_000;
 const seen = { answers: {}, updates: [], permissions: [], terminals: [], calls: [], written: {} };
@@ -181,6 +182,10 @@ function watch({ params }) {
 // --- the plan -------------------------------------------------------------------------------------
 
 function filled(value) {
+  if (typeof value === "string" && value.startsWith("#")) {
+    const title = value.slice(1); // a subagent's session by its title
+    return seen.updates.find(({ update }) => update.title === title && update.state).update.sessionId;
+  }
   if (typeof value === "string" && value.startsWith("$")) {
     return value.slice(1).split(".").reduce((found, key) => found[key], seen.answers);
   }

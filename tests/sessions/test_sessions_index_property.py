@@ -45,7 +45,7 @@ def asked(store: SessionStore, session_id: str) -> list[object]:
     query = SessionQuery(store)
     told: list[object] = []
     for ask, argument in (
-        (query.descriptors, ()),
+        (query.descriptor_seqs, ()),
         (query.read_event, (0,)),
         (query.read_event, (12,)),
         (query.trace, ()),

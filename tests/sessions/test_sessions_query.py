@@ -135,7 +135,7 @@ def test_a_header_conflict_anywhere_in_what_was_looked_at_is_no_answer(
         query.records,
         lambda: query.list_events("other"),
         lambda: query.read_event("other", 0),
-        lambda: query.descriptors("other"),
+        lambda: query.descriptor_seqs("other"),
     ):
         assert "other" in refused("HEADER_CONFLICT", call).details
     assert query.list_events("root"), "only root was looked at"
@@ -149,7 +149,7 @@ def test_what_is_not_there_is_told_apart(world: World, ask: Ask) -> None:
         lambda: query.trace("gone"),
         lambda: query.list_events("gone"),
         lambda: query.read_event("gone", 0),
-        lambda: query.descriptors("gone"),
+        lambda: query.descriptor_seqs("gone"),
     ):
         refused("SESSION_NOT_FOUND", call)
     for session_id in ("s", "live"):
@@ -178,7 +178,7 @@ def test_damage_and_disks_are_persistence_failures_with_their_cause(
     for call in (
         lambda: query.list_events("bad"),
         lambda: query.read_event("bad", 0),
-        lambda: query.descriptors("bad"),
+        lambda: query.descriptor_seqs("bad"),
     ):
         assert "damaged" in refused("PERSISTENCE_FAILED", call).details
     live = ask(FakeLive(header("bad")))
@@ -220,9 +220,8 @@ def test_descriptors_are_those_of_the_own_range(world: World, ask: Ask) -> None:
     world.store().list()
     live = FakeLive(child("kid", "p", 1, is_seeded=True), placed(rows))
     for query in (ask(), ask(live)):
-        (found,) = query.descriptors("kid")
-        assert found.data == descriptor("own").data
-        assert query.read_event("kid", found.seq)[1] == found
+        (seq,) = query.descriptor_seqs("kid")
+        assert query.read_event("kid", seq)[1].data == descriptor("own").data
 
 
 @pytest.mark.parametrize("case", ["forks", "deleg", "workflow", "plain-encoding"])

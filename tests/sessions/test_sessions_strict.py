@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from session_rows import answer, call, opening, result, text_turn
+from session_rows import answer, call, opening, result, text_turn, user
 
 from acp_bridge.errors import LocalProtocolError
 from acp_bridge.sessions.validation.strict import check_draft
@@ -76,7 +76,54 @@ GOOD = [
     ),
 ]
 
+DESCRIPTOR: dict[str, JsonValue] = {
+    "version": 3,
+    "mode": "continuable",
+    "provider": "spawn",
+    "label": "l",
+    "agentProvider": "p",
+    "agentModel": "m",
+}
+LISTED: dict[str, JsonValue] = {
+    "version": 0,
+    "childId": "c",
+    "childCreatedAt": 1,
+    "mode": "one-shot",
+    "label": "l",
+}
+NOTICE: dict[str, JsonValue] = {
+    "kind": "subagent-settled",
+    "form": "notice",
+    "summary": "s",
+    "senderSessionId": "c",
+}
+
+
+def sent(source: JsonValue) -> Draft:
+    return Draft("user/message", {**user("m"), "source": source}, "append")
+
+
+GOOD += [
+    Draft("subagent/descriptor", DESCRIPTOR),
+    Draft("subagent/descriptor", {**DESCRIPTOR, "agentReasoningEffort": "high"}),
+    Draft("subagent/catalog", LISTED),
+    sent(NOTICE),
+    sent({"kind": "agent-message", "form": "relay", "senderSessionId": "p"}),
+    sent({"kind": "of-tomorrow", "anything": 1}),
+]
+
 BAD = [
+    (Draft("subagent/descriptor", {**DESCRIPTOR, "version": 2}), ".version is none of 3"),
+    (Draft("subagent/descriptor", {**DESCRIPTOR, "mode": "one-shot"}), ".mode is none of"),
+    (Draft("subagent/descriptor", {**DESCRIPTOR, "label": ""}), ".label is no text, or empty"),
+    (Draft("subagent/descriptor", {**DESCRIPTOR, "agentReasoningEffort": None}), "ReasoningEffort"),
+    (Draft("subagent/catalog", {**LISTED, "version": 1}), ".version is none of 0"),
+    (Draft("subagent/catalog", {**LISTED, "mode": "external"}), ".mode is none of"),
+    (Draft("subagent/catalog", {**LISTED, "childCreatedAt": -1}), "childCreatedAt is no count"),
+    (sent({**NOTICE, "form": "relay"}), ".source.form is none of"),
+    (sent({**NOTICE, "summary": ""}), ".source.summary is no text"),
+    (sent({"kind": "agent-message", "form": "relay"}), "lacks 'senderSessionId'"),
+    (sent({"kind": 1}), ".source.kind is no text"),
     (Draft("permission/preset", {}), "lacks 'preset'"),
     (Draft("sandbox/mode", {"mode": "open"}), ".mode is none of"),
     (Draft("approval/policy", {"policy": "ask", "why": 1}), "unknown member 'why'"),

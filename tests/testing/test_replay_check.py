@@ -113,5 +113,53 @@ def test_a_fork_has_all_that_its_source_showed_but_a_running_turn() -> None:
     assert any("live had" in one for one in replay_differences(entries))
 
 
+def of(session: str, message: JsonObject) -> JsonObject:
+    params = message["params"]
+    assert isinstance(params, dict)
+    return {**message, "params": {**params, "sessionId": session}}
+
+
+def kid(state: str, **members: JsonValue) -> JsonObject:
+    return update("subagent_update", sessionId="k", state={"state": state}, **members)
+
+
+LIVE_KID: list[JsonObject] = [
+    kid("running", title="reviewer"),
+    of("k", text("k1", "Fou")),
+    text("m2", "meanwhile"),
+    of("k", text("k1", "nd")),
+    kid("idle"),
+]
+REPLAYED_KID: list[JsonObject] = [
+    kid("running", title="reviewer"),
+    of("k", text("k1", "Found")),
+    kid("idle"),
+    text("m2", "meanwhile"),
+]
+
+
+@pytest.mark.parametrize(
+    ("at", "replacement", "word"),
+    [
+        (0, None, None),
+        (1, of("k", text("k1", "Lost")), "text was"),
+        (2, kid("idle", title="other"), "title was"),
+        (2, kid("running"), "state was"),
+        (1, kid("running"), "live had"),
+    ],
+    ids=["faithful", "text", "title", "state", "nothing of it"],
+)
+def test_a_subagent_is_compared_whatever_it_worked_beside(
+    at: int, replacement: JsonObject | None, word: str | None
+) -> None:
+    again = copy.deepcopy(REPLAYED_KID)
+    if replacement is not None:
+        again[at] = replacement
+    entries = transcript([*REPLAY, *again])
+    entries[len(LIVE) : len(LIVE)] = [Entry(1, "client", message) for message in LIVE_KID]
+    found = replay_differences(entries)
+    assert (word is None and found == []) or any(str(word) in difference for difference in found)
+
+
 def test_what_a_kill_took_is_no_difference() -> None:
     assert replay_differences(transcript(REPLAY[:2]), killed_runs=[1]) == []

@@ -1,6 +1,7 @@
 """Each rule for all clients: a good transcript passes, and one breach is found by one rule."""
 
 import copy
+import json
 from collections.abc import Callable
 
 import pytest
@@ -75,6 +76,34 @@ def good() -> list[Entry]:
     )
 
 
+def native() -> list[Entry]:
+    """A subagent as a session, which works on behind its parent's answer."""
+    ours: JsonObject = {"sessionId": "k"}
+    entries = good()
+    set_params(entries, 0, clientCapabilities={"subagents": {}})
+    entries[ANSWERED:ANSWERED] = [
+        told("running", title="reviewer"),
+        update("session_message", messageId="t", content=[]),
+    ]
+    set_params(entries, ANSWERED + 1, **ours)
+    after = [
+        update("tool_call", **CALL | {"toolCallId": "k1"}),
+        told("requires_action"),
+        permission(toolCall={**CALL, "toolCallId": "k1"}),
+        to_agent(id=0, result={"outcome": {"outcome": "cancelled"}}),
+        told("running"),
+        update("tool_call_update", toolCallId="k1", status="failed"),
+        told("idle"),
+    ]
+    for at in (0, 2, 5):
+        set_params(after, at, **ours)
+    return [*entries, *after]
+
+
+def told(state: str, **members: JsonValue) -> Entry:
+    return update("subagent_update", sessionId="k", state={"state": state}, **members)
+
+
 PROMPT, ANNOUNCED, ASKED, DONE, ANSWERED = 5, 7, 8, 11, 12
 
 
@@ -101,6 +130,51 @@ def drop(entries: list[Entry], at: int, name: str) -> None:
     holder = params.get("update", params.get("toolCall"))
     assert isinstance(holder, dict)
     del holder[name]
+
+
+def test_a_subagent_may_work_on_when_its_parent_has_answered() -> None:
+    assert broken_rules(native()) == []
+
+
+def without(entries: list[Entry], wanted: str) -> list[Entry]:
+    """Without the update of this state, or without this status."""
+    return [entry for entry in entries if f'"{wanted}"' not in json.dumps(entry.message)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "rule"),
+    [
+        (without(native(), "failed"), "subagents_are_told_in_order"),
+        (without(native(), "requires_action"), "subagents_are_told_in_order"),
+        (without(native(), "running"), "only_known_sessions"),
+        ([*native()[1:]], "subagents_are_told_in_order"),
+        (
+            [
+                *native(),
+                Entry(
+                    1,
+                    "client",
+                    json.loads(json.dumps(told("idle").message).replace('"s"', '"k"')),
+                ),
+            ],
+            "subagents_are_told_in_order",
+        ),
+    ],
+    ids=["open call", "no state", "not announced", "not offered", "second parent"],
+)
+def test_a_breach_in_what_is_told_of_a_subagent_is_found(entries: list[Entry], rule: str) -> None:
+    assert rule in {sentence.split(": ")[0] for sentence in broken_rules(entries)}
+
+
+def test_a_call_that_shows_a_subagent_may_outlive_the_turn() -> None:
+    lineage: JsonObject = {"acp-bridge": {"childSessionId": "k"}}
+    entries = good()
+    run: JsonObject = {**CALL, "toolCallId": "k.1", "_meta": lineage}
+    entries.insert(ANSWERED, update("tool_call", **run))
+    late = update("tool_call_update", toolCallId="k.1", status="completed", _meta=lineage)
+    assert broken_rules([*entries, late]) == []
+    drop(entries, ANSWERED, "_meta")
+    assert broken_rules(entries)
 
 
 Breach = Callable[[list[Entry]], object]
@@ -285,6 +359,10 @@ BREACHES: dict[str, tuple[str, Breach]] = {
             slice(DONE, DONE),
             [compaction("in_progress"), compaction("failed"), compaction("completed")],
         ),
+    ),
+    "subagents not negotiated": (
+        "subagents_are_told_in_order",
+        lambda e: e.insert(ANSWERED, told("running")),
     ),
     "no answer": ("every_request_gets_one_answer", lambda e: e.pop(ANSWERED)),
 }

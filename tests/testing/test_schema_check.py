@@ -32,8 +32,15 @@ TEXT: JsonObject = {"type": "text", "text": "x"}
         update(sessionUpdate="usage_update", used=1, size=2),
         update(sessionUpdate="session_info_update", title=None),
         {"method": "_mine/anything", "params": {"x": 1}},
+        update(
+            sessionUpdate="subagent_update",
+            sessionId="k",
+            capabilities={"cancel": {}},
+            state={"state": "idle", "stopReason": "error", "error": {"code": 1, "message": "m"}},
+        ),
+        update(sessionUpdate="session_message", messageId="m", content=[TEXT]),
     ],
-    ids=["chunk", "meta", "raw", "usage", "info", "extension"],
+    ids=["chunk", "meta", "raw", "usage", "info", "extension", "subagent", "between"],
 )
 def test_good_messages_pass(message: JsonObject) -> None:
     assert problems(message) == []

@@ -75,13 +75,22 @@ _ASSISTANT_BLOCK: Final = tagged(
         ),
     },
 )
+_SENT: Final = {"kind": nestr, "senderSessionId": nestr}
+_SENT_SOURCES: Final = {
+    "agent-message": obj({**_SENT, "form": one_of("relay")}),
+    "subagent-settled": obj({**_SENT, "form": one_of("notice"), "summary": nestr}),
+}
+_OPEN_SOURCE: Final = obj({"kind": nestr}, is_open=True)
+
+
+def _message_source(value: JsonValue) -> str | None:
+    """Whose message it is; the set of kinds is open, those that are written here are exact."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return _SENT_SOURCES.get(kind if isinstance(kind, str) else "", _OPEN_SOURCE)(value)
+
+
 _USER_MESSAGE: Final = obj(
-    {
-        "role": one_of("user"),
-        "id": nestr,
-        "content": _USER_CONTENT,
-        "source": obj({"kind": nestr}, is_open=True),
-    }
+    {"role": one_of("user"), "id": nestr, "content": _USER_CONTENT, "source": _message_source}
 )
 _FAILURE: Final = obj(
     {"message": text, "code": nestr},
@@ -328,6 +337,26 @@ _SHAPES: Final[dict[str, Shape]] = {
         {**_COMPACTION, "turn": _TURN_OR_NONE}, {**_FROM_COMMAND, "error": nestr}
     ),
     "working-directory/change": obj({"cwd": nestr}),
+    "subagent/catalog": obj(
+        {
+            "version": one_of(0),
+            "childId": nestr,
+            "childCreatedAt": natural,
+            "mode": one_of("continuable", "one-shot"),
+            "label": nestr,
+        }
+    ),
+    "subagent/descriptor": obj(
+        {
+            "version": one_of(3),
+            "mode": one_of("continuable"),
+            "provider": nestr,
+            "label": nestr,
+            "agentProvider": nestr,
+            "agentModel": nestr,
+        },
+        {"agentReasoningEffort": nestr},
+    ),
     "todo/write": obj(
         {
             "todos": array(

@@ -1,0 +1,408 @@
+"""`SubagentService`: starts, messages, interrupts, lists and ends subagents.
+
+An activation begins when the child's log durably holds what it is to do, and runs in a task of the
+runtime's, so that no caller's cancel ends it; it is over when the child is idle, is owed nothing,
+and its parent was told. The table of activations is changed between awaits only, so every check on
+it holds until the next await.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_thread
+import attrs
+
+from acp_bridge.errors import BridgeError, SessionConflictError
+from acp_bridge.harness.choosing import stored_choices
+from acp_bridge.harness.desk import Choices
+from acp_bridge.harness.inbox import Target
+from acp_bridge.harness.memory import SessionMemory
+from acp_bridge.harness.session import HarnessSession
+from acp_bridge.ports import Abort, Client, Descendant, ModelCatalog
+from acp_bridge.sessions import LogWriter, SessionQuery, SessionRecord, SessionStore
+from acp_bridge.subagents import refusals
+from acp_bridge.subagents.activation import Activation, Activations
+from acp_bridge.subagents.asking import ChildClient
+from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
+from acp_bridge.subagents.delegation import Delegation, Limits, birth_rows, delegated_rows
+from acp_bridge.subagents.descriptor import Descriptor
+from acp_bridge.subagents.messages import relay_message, task_message
+from acp_bridge.subagents.providers import PROVIDERS, Birth, Provider
+from acp_bridge.subagents.tree import CATALOG_ROW, descendants
+from acp_bridge.vocabulary import CallId, ChildMessaged, Draft, JsonObject, SessionId
+
+logger = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What opens sessions: the runtime."""
+
+    def root(self, session_id: SessionId) -> HarnessSession | None:
+        """The session that a client has open under this id."""
+
+    def start_child(
+        self,
+        writer: LogWriter,
+        *,
+        choices: Choices,
+        client: Client,
+        memory: SessionMemory,
+        place: str,
+    ) -> HarnessSession:
+        """A session on this log, served until it is closed. ``place`` counts if it has none."""
+
+    def run(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run ``work`` in a task of the runtime's own."""
+
+
+class SubagentService:
+    """Implements `ports.ChildRunner`, and is what the control tools ask.
+
+    ``query`` None: nothing can be listed. ``clock`` and ``new_id`` are as in `harness.desk.World`.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        store: SessionStore,
+        query: SessionQuery | None,
+        catalog: ModelCatalog,
+        clock: Callable[[], int],
+        new_id: Callable[[], str],
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        providers: Mapping[str, Provider] = PROVIDERS,
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._query = query
+        self._catalog = catalog
+        self._clock = clock
+        self._new_id = new_id
+        self._limits = limits
+        self._providers = providers
+        self._working = Activations(new_id)
+        self._nurseries: WeakKeyDictionary[HarnessSession, _Nursery] = WeakKeyDictionary()
+        self._created_at_ms = 0
+
+    # --- what sessions ask (`ports.ChildRunner`) ------------------------------------------------
+
+    def owes(self, parent_id: SessionId) -> bool:
+        """Whether a child of it works, or has ended and its parent was not told yet."""
+        return bool(self._working.owed(parent_id))
+
+    def cancel_below(self, parent_id: SessionId, why: Abort) -> None:
+        """End what runs below it, deepest first: each child ends its own before itself."""
+        for one in self._working.owed(parent_id):
+            one.stop("disposed" if why == "disposed" else "parent", is_quiet=True)
+
+    async def settled(self, parent_id: SessionId) -> None:
+        """Wait until it is owed nothing."""
+        while owed := self._working.owed(parent_id):
+            await owed[0].gone.wait()
+
+    async def descendants(self, root_id: SessionId) -> Sequence[Descendant]:
+        """As `ports.LiveSession.descendants`.
+
+        Raises:
+            SessionQueryError: the store cannot be read.
+        """
+        if self._query is None:
+            return ()
+        return await anyio.to_thread.run_sync(descendants, self._query, root_id)
+
+    def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
+        """As `ports.LiveSession.cancel_child`."""
+        one = self._working.get(child_id)
+        if one is not None and one.root.session_id == root_id:
+            one.stop("user", is_quiet=False)
+
+    # --- what the runtime asks ------------------------------------------------------------------
+
+    def sessions(self) -> Sequence[HarnessSession]:
+        """The children that are live: published, and not closed yet."""
+        return [one.session for one in self._working.live() if one.session is not None]
+
+    def is_live(self, session_id: SessionId) -> bool:
+        """Whether the session is a child at work here."""
+        return self._working.get(session_id) is not None
+
+    # --- what the tools ask ---------------------------------------------------------------------
+
+    async def delegate(self, ask: Delegation) -> Activation:
+        """Set a new child to work; it is accepted and durable when this returns.
+
+        Raises:
+            SubagentRefusedError: no such caller, a limit, or no such provider.
+            BridgeError: the child could not be stored.
+        """
+        parent = self._caller(ask.caller_id)
+        async with self._nursery(parent).lock:
+            return await self._delegate(ask, parent)
+
+    async def _delegate(self, ask: Delegation, parent: HarnessSession) -> Activation:
+        provider = self._provider(ask.provider)
+        self._check_room(parent)
+        self._created_at_ms = max(self._clock(), self._created_at_ms + 1)
+        birth = Birth(SessionId(self._new_id()), parent.header, self._created_at_ms, ask.cwd)
+        place = self._next_place(parent)
+        root = self._working.root_of(parent)
+        activation = Activation(birth.child_id, parent, root, ask.label, ask.mode, ask.call_id)
+        with anyio.CancelScope(shield=True), self._working.admitted(activation):
+            writer = await anyio.to_thread.run_sync(provider, self._store, birth)
+            memory, choices = SessionMemory(writer.events), parent.choices
+            rows = birth_rows(ask, choices, before=memory.mode)
+            session = await self._opened(activation, writer, choices, memory, place)
+            message = task_message(ask.task, message_id=self._new_id())
+            await _receive(session, rows, message, "next-turn")
+            await self._list_in_parent(activation, birth)
+            self._begin(activation, session, task=ask.task)
+        return activation
+
+    async def list_children(self, caller_id: SessionId | None) -> Sequence[Child | Diagnostic]:
+        """The direct continuable children of a session: see `catalog`.
+
+        Raises:
+            SubagentRefusedError: there is no query, or no such caller.
+            SessionQueryError: as `catalog.list_children`.
+        """
+        query = self.query()
+        parent = self._caller(caller_id)
+        return await anyio.to_thread.run_sync(list_children, query, parent.session_id)
+
+    def query(self) -> SessionQuery:
+        """What lists children.
+
+        Raises:
+            SubagentRefusedError: there is none.
+        """
+        if self._query is None:
+            raise refusals.query_unavailable()
+        return self._query
+
+    async def send_message(
+        self, caller_id: SessionId | None, call_id: CallId, child_id: SessionId, text: str
+    ) -> bool:
+        """Steer a running child (True), or wake a complete one (False); durable on return.
+
+        Raises:
+            SubagentRefusedError: the caller may not, or the child cannot take it.
+            BridgeError: the child's log cannot be opened or written.
+        """
+        caller = self._caller(caller_id)
+        message = relay_message(text, sender=caller.session_id, message_id=self._new_id())
+        while (one := self._working.get(child_id)) is not None:
+            if not self._working.is_above(caller, one):
+                raise refusals.not_yours(child_id)
+            if one.mode == "one-shot":
+                raise refusals.not_continuable(child_id)
+            if one.session is None:
+                await one.begun.wait()
+            elif await one.session.steer(message):
+                one.root.tell(ChildMessaged(caller.session_id, child_id, call_id, text))
+                return True
+            else:
+                await one.closed.wait()  # it ends just now, and is woken then
+        await self._wake(caller, call_id, child_id, text, message)
+        return False
+
+    def interrupt(self, caller_id: SessionId | None, child_id: SessionId) -> None:
+        """End a running child's current turn; what waits for it stays in its log.
+
+        Raises:
+            SubagentRefusedError: the caller may not, or no turn of it runs.
+        """
+        caller = self._caller(caller_id)
+        one = self._working.get(child_id)
+        if one is not None and not self._working.is_above(caller, one):
+            raise refusals.not_yours(child_id)
+        if one is None or one.session is None or not one.session.interrupt("parent"):
+            raise refusals.not_running(child_id)
+
+    # --- how an activation begins ---------------------------------------------------------------
+
+    async def _wake(
+        self,
+        caller: HarnessSession,
+        call_id: CallId,
+        child_id: SessionId,
+        text: str,
+        message: JsonObject,
+    ) -> None:
+        """Open a complete child again; a refusal is decided before a byte of it changes."""
+        if self._host.root(child_id) is not None:
+            raise refusals.not_yours(child_id)
+        self._check_room(caller)
+        root = self._working.root_of(caller)
+        activation = Activation(child_id, caller, root, child_id, "continuable", call_id)
+        with anyio.CancelScope(shield=True), self._working.admitted(activation):
+            found = await anyio.to_thread.run_sync(self._look_at, caller.session_id, child_id)
+            activation.label = found.label
+            try:
+                writer = await anyio.to_thread.run_sync(self._store.open, child_id)
+            except SessionConflictError as error:
+                raise refusals.conflict(child_id, error.details) from error
+            memory = SessionMemory(writer.events)
+            try:
+                choices, notice = stored_choices(self._catalog, memory, caller.choices.mode)
+            except BaseException:
+                await anyio.to_thread.run_sync(writer.close)
+                raise
+            # The parent's permission of now: what it had when the child was made may be too much.
+            choices.mode = caller.choices.mode
+            is_same = memory.mode == choices.mode
+            rows = [] if is_same else delegated_rows(choices.mode, before=memory.mode)
+            place = memory.place or _place_among_listed(caller, child_id)
+            session = await self._opened(activation, writer, choices, memory, place)
+            if notice is not None:
+                session.note(notice)
+            await _receive(session, rows, message, "next-step")
+            self._begin(activation, session, task=text)
+
+    def _look_at(self, parent_id: SessionId, child_id: SessionId) -> Descriptor:
+        """What a complete child is, by its log alone. Blocking.
+
+        Raises:
+            SubagentRefusedError: it is no continuable child of this parent, or cannot be read.
+        """
+        try:
+            header = self._store.read_header(child_id)
+        except BridgeError as error:
+            raise refusals.not_found(child_id, error.details) from error
+        if header.origin != "subagent" or header.parent_session != parent_id:
+            raise refusals.not_yours(child_id)
+        record = SessionRecord(header=header, is_live=False)
+        match descriptor_of(SessionQuery(self._store), parent_id, record):
+            case Descriptor() as found:
+                self._provider(found.provider)
+                return found
+            case None:
+                raise refusals.not_continuable(child_id)
+            case reason:
+                raise refusals.unreadable(child_id, reason)
+
+    async def _opened(
+        self,
+        activation: Activation,
+        writer: LogWriter,
+        choices: Choices,
+        memory: SessionMemory,
+        place: str,
+    ) -> HarnessSession:
+        """The child's session, unless it was stopped meanwhile."""
+        if activation.abort is not None:
+            await anyio.to_thread.run_sync(writer.close)
+            raise refusals.caller_ending()
+        activation.first_seq = len(writer.events)
+        client = ChildClient(activation.root.client, activation.child_id)
+        return self._host.start_child(
+            writer, choices=choices, client=client, memory=memory, place=place
+        )
+
+    async def _list_in_parent(self, activation: Activation, birth: Birth) -> None:
+        """The parent's row about its child: for the other harness, which goes by it."""
+        row: JsonObject = {
+            "version": 0,
+            "childId": activation.child_id,
+            "childCreatedAt": birth.created_at_ms,
+            "mode": activation.mode,
+            "label": activation.label,
+        }
+        try:
+            await activation.parent.append([Draft(CATALOG_ROW, row)])
+        except BridgeError as failure:
+            # The child is durable, and its header says whose it is.
+            logger.warning(
+                "session %s: no catalog row of subagent %s: %s",
+                activation.parent.session_id,
+                activation.child_id,
+                failure.details,
+            )
+
+    def _begin(self, activation: Activation, session: HarnessSession, *, task: str) -> None:
+        work = activation.begin(session, task=task)
+        self._host.run(partial(self._working.see_to_end, activation, work))
+
+    # --- who may, and how many ------------------------------------------------------------------
+
+    def _caller(self, caller_id: SessionId | None) -> HarnessSession:
+        one = self._working.get(caller_id)
+        found = one.session if one is not None else None
+        if found is None and caller_id is not None:
+            found = self._host.root(caller_id)
+        if found is None:
+            raise refusals.caller_missing()
+        return found
+
+    def _provider(self, name: str) -> Provider:
+        provider = self._providers.get(name)
+        if provider is None:
+            raise refusals.no_provider(name)
+        return provider
+
+    def _check_room(self, parent: HarnessSession) -> None:
+        depth = parent.header.delegation_depth + 1
+        if depth > self._limits.depth_max:
+            raise refusals.too_deep(depth, self._limits.depth_max)
+        root = self._working.root_of(parent)
+        if sum(one.root is root for one in self._working.live()) >= self._limits.live_max:
+            raise refusals.too_many(self._limits.live_max)
+        if parent.cancelling:
+            raise refusals.caller_ending()
+
+    def _next_place(self, parent: HarnessSession) -> str:
+        """The place of a parent's next child; those that its log names count."""
+        nursery = self._nursery(parent)
+        nursery.count += 1
+        return f"{parent.place}/{nursery.count}"
+
+    def _nursery(self, parent: HarnessSession) -> "_Nursery":
+        found = self._nurseries.get(parent)
+        if found is None:
+            found = self._nurseries[parent] = _Nursery(len(_listed(parent)))
+        return found
+
+
+@attrs.define(slots=True)
+class _Nursery:
+    """How many children a session has had, and who of them comes first.
+
+    ``lock``: calls side by side have their children in the order of the calls, so that a log, and
+    what is told of it, does not depend on which disk access is the quickest.
+    """
+
+    count: int
+    lock: anyio.Lock = attrs.field(factory=anyio.Lock)
+
+
+def _listed(parent: HarnessSession) -> list[str]:
+    """The children that a session's own catalog rows name, oldest first."""
+    found: list[str] = []
+    for event in parent.events:
+        if event.type == "session/end-seed" and event.data == {"inherited": True}:
+            found.clear()  # another session's children
+        elif event.type == CATALOG_ROW and isinstance(event.data, dict):
+            found.append(str(event.data.get("childId")))
+    return found
+
+
+def _place_among_listed(parent: HarnessSession, child_id: SessionId) -> str:
+    """Where a child stands that its own log gives no place."""
+    listed = _listed(parent)
+    number = listed.index(child_id) if child_id in listed else len(listed)
+    return f"{parent.place}/{number + 1}"
+
+
+async def _receive(
+    session: HarnessSession, rows: Sequence[Draft], message: JsonObject, target: Target
+) -> None:
+    """Put what a child is to do into its log; one that cannot take it is closed again."""
+    try:
+        await session.receive(rows, message, target)
+    except BaseException:
+        await session.close()
+        raise
