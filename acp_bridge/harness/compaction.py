@@ -114,9 +114,13 @@ class Room:
 
     def shadow_before(self, messages: Sequence[JsonObject]) -> Shadow | None:
         """What to summarize before these messages are answered; None: there is room for them."""
-        rows = surface_rows(self._desk)
-        taken = self._held(rows) + estimate(messages)
-        return self._shadow(rows) if taken >= self._tokens_max else None
+        return self._shadow(surface_rows(self._desk)) if self.is_full_with(messages) else None
+
+    def is_full_with(self, messages: Sequence[JsonObject]) -> bool:
+        """Whether these messages, behind what the model sees now, leave too little room."""
+        if self._failed or not self._desk.world.compacts:
+            return False
+        return self._held(surface_rows(self._desk)) + estimate(messages) >= self._tokens_max
 
     def is_full(self, messages: Sequence[JsonObject]) -> bool:
         """Whether the last answer and these messages, which follow it, leave too little room."""

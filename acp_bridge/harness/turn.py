@@ -210,15 +210,15 @@ class Turn:
                 await self._desk.committer.commit([message, step_end, turn_end])
                 taker.open_recorder = None
                 return end
-            rows = [message, step_end, *splices]
-            await self._desk.committer.commit([*rows, *message_rows(messages)])
+            is_full = self._room.is_full_with([_message_of(message), *messages])
+            start = [] if is_full else [self._step_row(self._step + 1)]
+            rows = [message, step_end, *splices, *start, *message_rows(messages)]
+            await self._desk.committer.commit(rows)
             taker.open_recorder = None
         self._step += 1
         self._taker = None
-        if self._room.is_full(messages):
+        if is_full:
             await self._make_room()
-        else:
-            await self._desk.committer.commit([self._step_row(self._step)])
         return None
 
     async def _make_room(self) -> None:
@@ -267,3 +267,10 @@ class Turn:
         """The end of the step that is open in the log, if one is."""
         step = self._desk.committer.writer.state.step
         return [] if step is None else [Draft("step/end", {"turn": self._number, "step": step})]
+
+
+def _message_of(row: Draft) -> JsonObject:
+    assert isinstance(row.data, dict)
+    message = row.data["message"]
+    assert isinstance(message, dict)
+    return message
