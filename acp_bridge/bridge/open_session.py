@@ -65,6 +65,8 @@ class OpenSession:
         """From a replay's start until its answer is sent: what subagents do as sessions."""
         self._recorded: list[RuntimeEvent] | None = None
         """What happens while the logs for a replay are read, which may not have it yet."""
+        self._unread: list[Shown] = []
+        """What it would show; shown only if no replay comes of it."""
         # The stored part is folded silently: ids, titles and the context's size follow from it.
         self._shown.prime(history(live.session_id, live.events, descendants))
         client.session_id = live.session_id
@@ -108,7 +110,8 @@ class OpenSession:
         `tell_running` must follow, whatever becomes of this.
         """
         live = self.live
-        self._held, self._children_held, self._recorded = [], [], []
+        self._held, self._children_held = [], []
+        self._recorded, self._unread = [], []
         try:
             descendants = await descendants_of(live)
             # From here to the next wait, the past and what comes after it are told apart.
@@ -131,7 +134,10 @@ class OpenSession:
                     await anyio.lowlevel.checkpoint()
             self._send(shown.finish_replay())
         finally:
-            held, self._held, self._recorded = self._held, None, None
+            held, self._held = self._held, None
+            if self._recorded is not None:  # it was given up before there was a past to show
+                self._recorded = None
+                self._send(self._unread)
             self._send(held)
 
     def tell_running(self) -> None:
@@ -143,7 +149,7 @@ class OpenSession:
     def _consume(self, event: RuntimeEvent) -> None:
         if self._recorded is not None:
             # The replay that is about to begin will show it, or what it belongs to.
-            self._shown.project(event)
+            self._unread += self._shown.project(event)
             self._recorded.append(event)
             if isinstance(event, OptionsChanged):
                 self.tell_options()

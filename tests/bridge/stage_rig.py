@@ -53,6 +53,8 @@ class Stage(Story):
         super().__init__(cwd)
         self.client: Client | None = None
         self.while_reading: Callable[[], None] = lambda: None
+        self.reads_on = anyio.Event()
+        self.reads_on.set()
         self.prompts: list[Prompt | Command] = []
         self.answers: dict[str, Answer] = {}
         self.cancelled = anyio.Event()
@@ -160,6 +162,7 @@ class ActedSession:
     async def descendants(self) -> Sequence[Descendant]:
         read = [attrs.evolve(one, events=list(one.events)) for one in self._stage.descendants()]
         self._stage.while_reading()
+        await self._stage.reads_on.wait()
         return read
 
     def cancel(self) -> None:

@@ -11,7 +11,9 @@ from stage_rig import FALLBACK, NATIVE, Stage, audience
 
 from acp_bridge.bridge.open_session import EVENTS_PER_YIELD
 from acp_bridge.errors import StoreFailedError
+from acp_bridge.testing.check import official_schema
 from acp_bridge.testing.rules import broken_rules
+from acp_bridge.testing.schema import schema_problems
 from acp_bridge.testing.transcript import Entry
 from acp_bridge.vocabulary import Answer, ChildSaid, JsonObject, JsonValue, SessionId, StreamDelta
 
@@ -322,6 +324,34 @@ async def test_what_happens_while_the_logs_are_read_is_shown_once(
             assert {call["status"] for call in shown.values()} == {"completed"}
             announced = [u for u in editor.updates(root) if u["sessionUpdate"] == "tool_call"]
             assert [u["toolCallId"] for u in announced] == ["c1", "c1", "c9"]
+
+
+@FORMS
+async def test_a_load_that_is_given_up_while_it_reads_takes_nothing_from_the_client(
+    stage: Stage, form: JsonObject
+) -> None:
+    def judge(entries: list[Entry]) -> list[str]:
+        # The rules take it that a client draws anew when it asks for a load.
+        return schema_problems(entries, official_schema())
+
+    async with audience(stage, outlive, [], form, judge=judge) as editor:
+        root = SessionId(await editor.new(stage.root.cwd))
+        await editor.prompt(root)
+        kid, reading = SessionId("kid"), stage.cue("reading")
+        stage.while_reading = reading.set
+        stage.reads_on = anyio.Event()
+        load = await editor.start("session/load", at(stage))
+        await reading.wait()
+        stage.say(kid, "Meanwhile.")
+        stage.finish(kid)
+        await editor.send({"method": "$/cancel_request", "params": {"requestId": load}})
+        assert (await editor.answer(load))["error"]["code"] == -32800  # type: ignore[index,call-overload]
+        await editor.call("session/list", {})
+        if form is NATIVE:
+            assert editor.text(kid) == "Meanwhile."
+            assert end_of(editor, kid) == {"state": "idle", "stopReason": "end_turn"}
+        else:
+            assert runs(editor, root)["c1"]["status"] == "completed"
 
 
 @FORMS

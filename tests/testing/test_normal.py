@@ -95,6 +95,36 @@ def test_logs_are_read_over_all_frames_and_children_named_by_lineage(place: Plac
     assert lines(files, "sessions", "1-1.jsonl")[0]["parentSession"] == "session-1"
 
 
+def test_a_subagents_work_stands_in_its_own_file_whatever_session_tells_of_it(
+    place: Place,
+) -> None:
+    store(place, ONE)
+    store(place, CHILD, origin="subagent", parentSession=ONE, delegationDepth=1)
+    lineage: JsonObject = {"acp-bridge": {"childSessionId": CHILD}}
+    asked: JsonObject = {"sessionId": ONE, "_meta": lineage}
+    told: JsonObject = {"senderSessionId": ONE, "recipientSessionId": CHILD}
+    answered: JsonObject = {"senderSessionId": CHILD, "recipientSessionId": ONE}
+    made = outcome(
+        place,
+        *new("a", ONE),
+        update(ONE, sessionUpdate="subagent_update", sessionId=CHILD),
+        update(CHILD, sessionUpdate="session_message", **told),
+        update(ONE, sessionUpdate="session_message", **answered),
+        update(ONE, sessionUpdate="tool_call", toolCallId=f"{CHILD}.1", _meta=lineage),
+        {"id": 7, "method": "session/request_permission", "params": asked},
+        {"method": "$/cancel_request", "params": {"requestId": 7}},
+        update(ONE, sessionUpdate="plan"),
+    )
+    files = expected_files(made, Shared({}))
+    child = lines(files, "wire", "1-1.jsonl")
+    assert [m["method"] for m in child] == ["session/update"] * 4 + [
+        "session/request_permission",
+        "$/cancel_request",
+    ]
+    assert child[-1]["params"] == {"requestId": "ask-1"}
+    assert len(lines(files, "wire", "1.jsonl")) == 2  # its making, and what is its own
+
+
 def test_random_ids_are_numbered_in_each_file_and_times_lose_their_value_not_their_form(
     place: Place,
 ) -> None:
