@@ -6,19 +6,22 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.finding import Finder
-from acp_bridge.sessions.known import Details, Entry, Known
+from acp_bridge.sessions.known import Details, Entry, Key, Known
 from acp_bridge.sessions.reading import paused_gc
 from acp_bridge.sessions.sweep import current_details, sweep
 from acp_bridge.vocabulary import BadSession, SessionSummary
 
 if TYPE_CHECKING:
     from acp_bridge.sessions.index import Index
+
+DETAILS_KEPT: Final = 128
+"""Logs whose details stay in memory: more than a session has subagents."""
 
 Order: TypeAlias = tuple[int, str]
 """A session's place in a list: newest activity first (its time negated), then the id."""
@@ -59,6 +62,8 @@ class Catalog:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._wall_ns = wall_ns
+        self._details: dict[Key, Details] = {}
+        """What was asked for last: opening the index takes longer than the look at one log."""
         self._ranked: tuple[int | None, _Ranked, _BadSessions] | None = None
 
     def list(self) -> Listing:
@@ -113,14 +118,19 @@ class Catalog:
 
         A log that only grew is looked at from its last completed turn on.
         """
+        key = (path.parent.parent.name, path.parent.name)
         with self._lock:
             index = self._open_index()
-            details = (
-                None
-                if index is None
-                else index.details((path.parent.parent.name, path.parent.name))
-            )
-        return None if details is None else current_details(path, details, self._wall_ns())
+            details = None
+            if index is not None:
+                details = self._details.pop(key, None) or index.details(key)
+        current = None if details is None else current_details(path, details, self._wall_ns())
+        if current is not None and current.settled:
+            with self._lock:
+                self._details[key] = current  # the newest last
+                if len(self._details) > DETAILS_KEPT:
+                    del self._details[next(iter(self._details))]
+        return current
 
     def _judged(self) -> tuple[_Ranked, _BadSessions]:
         """What pages are cut from, in order, and the bad sessions; made once a revision."""
