@@ -441,7 +441,7 @@ async def test_a_changed_prompt_replaces_the_head_and_tools_are_told_again(
     model = script([{"text": "a"}], [{"text": "b"}], releases=tmp_path)
     async with rig(tmp_path, model) as r:
         await r.prompt()
-    monkeypatch.setattr(standing, "system_prompt", lambda _cwd, _mode: "other")
+    monkeypatch.setattr(standing, "system_prompt", lambda _cwd, _mode, **_: "other")
     async with rig(tmp_path, model, tools=builtin_tools()[:1]) as r:
         await r.prompt()
         assert [d["reason"] for d in r.data("request/header")] == ["initial", "resume"]
