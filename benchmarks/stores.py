@@ -2,15 +2,16 @@
 
 import random
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import attrs
 
-from acp_bridge.sessions.codec import encode_batch
+from acp_bridge.sessions.codec import encode_batch, ends_of
 from acp_bridge.sessions.events import dump_events
 from acp_bridge.sessions.header import Header, dump_header
 from acp_bridge.sessions.paths import log_name, project_folder, session_folder
+from acp_bridge.subagents.descriptor import Descriptor, descriptor_draft
 from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue
 
 START_MS = 1_700_000_000_000
@@ -24,13 +25,29 @@ _WORDS = [
 ]
 
 
-def write_log(root: Path, session_id: str, cwd: str, *, decoded_bytes: int, seed: int = 0) -> Path:
-    """A log of whole turns, at least this many bytes when decoded, batches as we write them."""
+def write_log(
+    root: Path,
+    session_id: str,
+    cwd: str,
+    *,
+    decoded_bytes: int,
+    seed: int = 0,
+    parent: str | None = None,
+) -> Path:
+    """A log of whole turns, at least this many bytes when decoded, batches as we write them.
+
+    ``parent`` makes it a continuable subagent's, which begins with its descriptor.
+    """
     head = Header(session_id, START_MS + seed, cwd)
+    batches = _batches(random.Random(seed))
+    if parent is not None:
+        head = attrs.evolve(head, parent_session=parent, origin="subagent", delegation_depth=1)
+        named = Descriptor("spawn", f"task {seed}", "scripted", "s")
+        batches = chain([[descriptor_draft(named)]], batches)
     line = dump_header(head)
     parts = [encode_batch(line, "zstd")]
     total, seq = len(line), 0
-    for batch in _batches(random.Random(seed)):
+    for batch in batches:
         events = _placed(cited(batch, seq), seq)
         rows = dump_events(events)
         parts.append(encode_batch(rows, "zstd"))
@@ -42,6 +59,17 @@ def write_log(root: Path, session_id: str, cwd: str, *, decoded_bytes: int, seed
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / log_name("zstd")
     path.write_bytes(b"".join(parts))
+    return path
+
+
+def renamed_log(root: Path, session_id: str, cwd: str, written: bytes) -> Path:
+    """The log that these bytes are, under another header: quick to make in great numbers."""
+    frames = ends_of(written, "zstd")
+    folder = root / project_folder(cwd) / (session_folder(session_id) or "")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / log_name("zstd")
+    line = dump_header(Header(session_id, START_MS, cwd))
+    path.write_bytes(encode_batch(line, "zstd") + written[frames[0] :])
     return path
 
 

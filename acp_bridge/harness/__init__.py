@@ -9,5 +9,7 @@ Invariants:
 - Nothing is told to a consumer before it is durable, but for the live events of `vocabulary`.
 - Between "durable" and "told" there is no await.
 - Every turn that starts ends with a ``turn/end`` row, unless the disk refuses.
+- A message of a subagent or a parent is in the log's inbox before its sender hears that it was
+  delivered; no cancel starts a turn for one.
 - Nothing here reads a clock or makes an id: both come in as functions.
 """

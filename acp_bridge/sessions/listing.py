@@ -13,7 +13,7 @@ import attrs
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.finding import Finder
-from acp_bridge.sessions.known import Details, Entry, Known
+from acp_bridge.sessions.known import Details, Entry, Key, Known
 from acp_bridge.sessions.reading import paused_gc
 from acp_bridge.sessions.shelf import all_as_they_were, first_of
 from acp_bridge.sessions.sweep import current_details, have_changed, sweep
@@ -22,6 +22,9 @@ from acp_bridge.vocabulary import BadSession, SessionSummary
 
 if TYPE_CHECKING:
     from acp_bridge.sessions.index import Index
+
+DETAILS_KEPT: Final = 128
+"""Logs whose details stay in memory: more than a session has subagents."""
 
 Order: TypeAlias = tuple[int, str]
 """A session's place in a list: newest activity first (its time negated), then the id."""
@@ -83,6 +86,8 @@ class Catalog:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._wall_ns = wall_ns
+        self._details: dict[Key, Details] = {}
+        """What was asked for last: opening the index takes longer than the look at one log."""
         self._ranked: tuple[int | None, _Entries, _BadSessions] | None = None
 
     def list(self) -> Listing:
@@ -151,14 +156,19 @@ class Catalog:
 
         A log that only grew is looked at from its last completed turn on.
         """
+        key = (path.parent.parent.name, path.parent.name)
         with self._lock:
             index = self._open_index()
-            details = (
-                None
-                if index is None
-                else index.details((path.parent.parent.name, path.parent.name))
-            )
-        return None if details is None else current_details(path, details, self._wall_ns())
+            details = None
+            if index is not None:
+                details = self._details.pop(key, None) or index.details(key)
+        current = None if details is None else current_details(path, details, self._wall_ns())
+        if current is not None and current.settled:
+            with self._lock:
+                self._details[key] = current  # the newest last
+                if len(self._details) > DETAILS_KEPT:
+                    del self._details[next(iter(self._details))]
+        return current
 
     def _glanced(self, after: Order | None, limit: int) -> Page | None:
         """A page without taking over all that the index knows; None: it is not that simple."""

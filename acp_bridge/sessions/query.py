@@ -6,12 +6,14 @@ of subagents alone: an older fork that names its source in ``parentSession`` is 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NoReturn, Protocol, TypeAlias
+from pathlib import Path
+from typing import Final, Literal, NoReturn, Protocol
 
 import attrs
 
 from acp_bridge.errors import BridgeError, SessionNotFoundError, SessionQueryError
 from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.known import Entry
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.surface import title
 from acp_bridge.sessions.verdict import BAD
@@ -41,7 +43,7 @@ class SessionRecord:
     """One session as a query knows it.
 
     ``title``, ``updated_at_ms`` and ``event_count`` are None for a stored log that cannot be
-    opened; its header could be read all the same.
+    opened; its header could be read all the same. ``path`` is where a stored log was found.
     """
 
     header: Header
@@ -49,6 +51,7 @@ class SessionRecord:
     title: str | None = None
     updated_at_ms: int | None = None
     event_count: int | None = None
+    path: Path | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(slots=True)
@@ -79,7 +82,6 @@ class RecordFilter:
     created_until_ms: int | None = None
 
 
-_Corpus: TypeAlias = Mapping[str, SessionRecord]
 _EVERYTHING: Final = RecordFilter()
 
 
@@ -102,12 +104,7 @@ class SessionQuery:
         record = corpus.get(session_id)
         if record is None:
             _not_found(session_id)
-        children = [
-            one
-            for one in corpus.values()
-            if one.header.origin == "subagent" and one.header.parent_session == session_id
-        ]
-        return Trace(record, _in_order(_ancestors(record, corpus)), _in_order(children))
+        return Trace(record, corpus.ancestors(record), corpus.children(session_id))
 
     def records(self, wanted: RecordFilter = _EVERYTHING) -> Sequence[SessionRecord]:
         """The sessions that fit, by creation time, then id.
@@ -122,7 +119,7 @@ class SessionQuery:
                 " begins.",
                 query_code=INVALID_WINDOW,
             )
-        return _in_order(one for one in self._corpus().values() if _fits(one, wanted))
+        return _in_order(one for one in self._corpus().records() if _fits(one, wanted))
 
     def list_events(
         self, session_id: str, *, from_seq: int = 0, limit: int | None = None
@@ -142,8 +139,10 @@ class SessionQuery:
         events = self._read(session_id) if live is None else live.events
         return list(events[from_seq : None if limit is None else from_seq + limit])
 
-    def read_event(self, session_id: str, seq: int) -> tuple[Header, Event]:
-        """One row and the header of its session.
+    def read_event(
+        self, session_id: str, seq: int, *, at: Path | None = None
+    ) -> tuple[Header, Event]:
+        """One row and the header of its session; ``at`` is its record's path, if there is one.
 
         Raises:
             SessionQueryError: session or event not found, header conflict, or persistence failed.
@@ -154,17 +153,18 @@ class SessionQuery:
                 return live.header, live.events[seq]
             _no_event(session_id, seq)
         try:
-            header, event = self._store.read_event(session_id, seq)
+            header, event = self._store.read_event(session_id, seq, at=at)
         except BridgeError as error:
             _refuse(session_id, error)
         if event is None:
             _no_event(session_id, seq)
         return header, event
 
-    def descriptor_seqs(self, session_id: str) -> Sequence[int]:
+    def descriptor_seqs(self, session_id: str, *, at: Path | None = None) -> Sequence[int]:
         """Where the ``subagent/descriptor`` rows of a session's own range are.
 
-        An index that knows the log as it is answers without opening it.
+        An index that knows the log as it is answers without opening it. ``at`` is as for
+        `read_event`.
 
         Raises:
             SessionQueryError: not found, header conflict, or persistence failed.
@@ -173,7 +173,7 @@ class SessionQuery:
         if live is not None:
             return _descriptor_seqs(live.events)
         try:
-            details = self._store.details(session_id)
+            details = self._store.details(session_id, at=at)
         except BridgeError as error:
             _refuse(session_id, error)
         if details is not None:
@@ -201,32 +201,104 @@ class SessionQuery:
                 return log
         return None
 
-    def _corpus(self) -> _Corpus:
+    def _corpus(self) -> "_Corpus":
         live = {log.header.session_id: log for log in self._live()}
         try:
             entries = self._store.entries()
         except BridgeError as error:
             raise SessionQueryError(error.details, query_code=PERSISTENCE_FAILED) from error
-        corpus: dict[str, SessionRecord] = {}
-        for entry in entries:
-            header = entry.header
-            if header is None or not entry.at_home:
-                continue
-            log = live.get(header.session_id)
-            if log is not None and log.header != header:
-                _conflict(header.session_id)
-            record = SessionRecord(header=header, is_live=False)
-            if entry.status not in BAD:
-                record = attrs.evolve(
-                    record,
-                    title=entry.title,
-                    updated_at_ms=entry.updated_at_ms,
-                    event_count=entry.event_count,
-                )
-            corpus[header.session_id] = record
+        corpus = _Corpus(entries, live, self._store.path_of)
         for session_id, log in live.items():
-            corpus[session_id] = _live_record(log)
+            if any(one.header != log.header for one in corpus.stored(session_id)):
+                _conflict(session_id)
         return corpus
+
+
+class _Corpus:
+    """All sessions as they are at one moment, the live ones before the stored ones.
+
+    Ten thousand entries are gone through by their plain fields, and only those that an answer
+    needs are made records.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        live: Mapping[str, LiveLog],
+        path_of: Callable[[Entry], Path | None],
+    ) -> None:
+        self._entries: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if entry.session_id is not None:
+                self._entries.setdefault(entry.session_id, []).append(entry)
+        self._live = live
+        self._path_of = path_of
+
+    def stored(self, session_id: str) -> Sequence[Entry]:
+        """What is known of the logs with this id that lie where they belong: one at most."""
+        return [one for one in self._entries.get(session_id, ()) if one.at_home]
+
+    def get(self, session_id: str) -> SessionRecord | None:
+        """The session's record, if there is such a session."""
+        log = self._live.get(session_id)
+        if log is not None:
+            return _live_record(log)
+        stored = self.stored(session_id)
+        return _stored_record(stored[-1], self._path_of(stored[-1])) if stored else None
+
+    def records(self) -> Iterable[SessionRecord]:
+        """Every session, in no particular order."""
+        found = (self.get(session_id) for session_id in {*self._entries, *self._live})
+        return (record for record in found if record is not None)
+
+    def children(self, parent_id: str) -> Sequence[SessionRecord]:
+        """The subagents that a session created itself, by creation time, then id."""
+        names = {
+            session_id
+            for session_id, entries in self._entries.items()
+            for one in entries
+            if one.parent_session == parent_id
+        }
+        names |= {
+            session_id
+            for session_id, log in self._live.items()
+            if log.header.parent_session == parent_id
+        }
+        return _in_order(
+            record
+            for record in map(self.get, names)
+            if record is not None
+            and record.header.origin == "subagent"
+            and record.header.parent_session == parent_id
+        )
+
+    def ancestors(self, record: SessionRecord) -> Sequence[SessionRecord]:
+        """Up to the root, or to where a parent is not there; by creation time, then id."""
+        found: list[SessionRecord] = []
+        seen = {record.header.session_id}
+        while record.header.origin == "subagent":
+            parent = self.get(record.header.parent_session or "")
+            if parent is None or parent.header.session_id in seen:
+                break
+            seen.add(parent.header.session_id)
+            found.append(parent)
+            record = parent
+        return _in_order(found)
+
+
+def _stored_record(entry: Entry, path: Path | None) -> SessionRecord:
+    header = entry.header
+    assert header is not None
+    if entry.status in BAD:
+        return SessionRecord(header=header, is_live=False, path=path)
+    return SessionRecord(
+        header=header,
+        is_live=False,
+        title=entry.title,
+        updated_at_ms=entry.updated_at_ms,
+        event_count=entry.event_count,
+        path=path,
+    )
 
 
 def _live_record(log: LiveLog) -> SessionRecord:
@@ -239,19 +311,6 @@ def _live_record(log: LiveLog) -> SessionRecord:
         updated_at_ms=updated_at_ms,
         event_count=len(events),
     )
-
-
-def _ancestors(record: SessionRecord, corpus: _Corpus) -> list[SessionRecord]:
-    found: list[SessionRecord] = []
-    seen = {record.header.session_id}
-    while record.header.origin == "subagent":
-        parent = corpus.get(record.header.parent_session or "")
-        if parent is None or parent.header.session_id in seen:
-            break
-        seen.add(parent.header.session_id)
-        found.append(parent)
-        record = parent
-    return found
 
 
 def _in_order(records: Iterable[SessionRecord]) -> list[SessionRecord]:

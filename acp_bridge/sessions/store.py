@@ -87,15 +87,18 @@ class SessionStore:
         except (SessionCorruptError, SessionUnsupportedError) as error:
             raise refusal(session_id, error) from None
 
-    def read_event(self, session_id: str, seq: int) -> tuple[Header, Event | None]:
+    def read_event(
+        self, session_id: str, seq: int, *, at: Path | None = None
+    ) -> tuple[Header, Event | None]:
         """The header and one row, None if the log has no such row.
 
-        With an index that knows the log as it is, only the frames near the row are decoded.
+        With an index that knows the log as it is, only the frames near the row are decoded. ``at``
+        is the log's path if the caller has just found it: looking takes a look at every project.
 
         Raises:
             As `read`.
         """
-        path = self._finder.find(session_id)
+        path = at if at is not None and at.exists() else self._finder.find(session_id)
         known = self._catalog.details(path)
         if known is not None and known.digest.header.session_id == session_id:
             event = seek(path, known, seq)
@@ -104,13 +107,22 @@ class SessionStore:
         log = load(path, session_id).log
         return log.header, log.events[seq] if 0 <= seq < len(log.events) else None
 
-    def details(self, session_id: str) -> Details | None:
+    def details(self, session_id: str, *, at: Path | None = None) -> Details | None:
         """What the index knows of a log as it lies there now; None: only a whole reading can tell.
+
+        ``at`` is as for `read_event`.
 
         Raises:
             SessionNotFoundError and the like: as for `read`, but no log is opened.
         """
-        return self._catalog.details(self._finder.find(session_id))
+        path = at if at is not None and at.exists() else self._finder.find(session_id)
+        return self._catalog.details(path)
+
+    def path_of(self, entry: Entry) -> Path | None:
+        """Where the log of an entry lies; None if its folder holds none."""
+        if entry.log is None:
+            return None
+        return self._root / entry.project / entry.folder / entry.log
 
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""

@@ -69,10 +69,10 @@ def descriptor_of(
     """
     session_id = record.header.session_id
     try:
-        seqs = query.descriptor_seqs(session_id)
+        seqs = query.descriptor_seqs(session_id, at=record.path)
         if len(seqs) != 1:
             return "corrupt" if seqs else None
-        header, event = query.read_event(session_id, seqs[0])
+        header, event = query.read_event(session_id, seqs[0], at=record.path)
     except SessionQueryError as error:
         reason = _reason(error)
         if reason is None:

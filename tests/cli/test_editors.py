@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from acp_bridge.vocabulary import JsonObject
-
 pytestmark = pytest.mark.process
 
 EDITORS = Path(__file__).resolve().parents[2] / "editors"
@@ -62,7 +60,7 @@ def test_a_language_server_set_up_starts_one_that_offers_the_agent(
     editor: str, tmp_path: Path
 ) -> None:
     root = tmp_path.as_uri()
-    params: JsonObject = {"processId": None, "rootUri": root, "capabilities": {}}
+    params: dict[str, object] = {"processId": None, "rootUri": root, "capabilities": {}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(

@@ -261,7 +261,7 @@ def test_a_read_that_is_not_the_located_event_is_corrupt(
     add(world, "kid", descriptor("kid"))
     made = ask()
     event = Event(5, 1, found.type, found.data)
-    monkeypatch.setattr(made, "read_event", lambda *_: (kid("kid"), event))
+    monkeypatch.setattr(made, "read_event", lambda *_, **__: (kid("kid"), event))
     assert shown(list_children(made, "p")) == ["kid corrupt"]
 
 
@@ -305,7 +305,7 @@ def test_failures_that_are_not_about_one_child_propagate(
     add(world, "kid", descriptor("kid"))
     made = ask()
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise failure
 
     monkeypatch.setattr(made, step, fail)
@@ -324,9 +324,9 @@ def test_listing_writes_nothing_and_reads_only_the_children(
     read: list[str] = []
     real = made._store.read_event
 
-    def noted(session_id: str, seq: int) -> tuple[Header, Event | None]:
+    def noted(session_id: str, seq: int, *, at: Path | None = None) -> tuple[Header, Event | None]:
         read.append(session_id)
-        return real(session_id, seq)
+        return real(session_id, seq, at=at)
 
     monkeypatch.setattr(made._store, "read_event", noted)
     list_children(made, "p")
