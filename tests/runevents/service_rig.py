@@ -48,7 +48,7 @@ async def served(
     clock = FakeClock()
     limits = limits or Limits()
     service = Service(log, clock.clock(), token=token, limits=limits)
-    listener = bind("127.0.0.1", port, token=token, stall_s=limits.stall_s)
+    listener = bind("127.0.0.1", port, token=token)
     bound = listener.getsockname()[1]
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -112,9 +112,9 @@ class MemoryInbox:
     def of(self, session_id: SessionId) -> list[str]:
         return list(self.rows[session_id])
 
-    async def until(self, session_id: SessionId, count: int) -> list[str]:
+    async def until(self, session_id: SessionId, count: int, *, wait_s: float = 10) -> list[str]:
         """The session's event ids, once there are so many."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(wait_s):
             while len(self.rows[session_id]) < count:
                 await self.came.wait()
         return self.of(session_id)

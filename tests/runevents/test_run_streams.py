@@ -423,3 +423,17 @@ async def test_a_stop_ends_a_stream_that_is_still_being_opened_or_waits() -> Non
         assert [one for one in rig.time.sleepers if one[0] < REOPEN_S] == []
         streams.register_consumer(P, EDITOR)
         await rig.line(0)
+
+
+async def test_a_stream_and_its_successor_hand_over_one_after_the_other() -> None:
+    rig = Rig()
+    rig.inbox.pauses = 20
+    async with rig.running() as streams:
+        watch_child(streams)
+        (await rig.line(0)).bring(run_event(RC, 1), run_event(RC, 2))
+        while not rig.inbox.calls:
+            await anyio.lowlevel.checkpoint()
+        streams.register_child(P, RD)
+        (await rig.line(1)).bring(run_event(RC, 1), run_event(RC, 2), run_event(RC, 3))
+        await rig.inbox.until(P, 3)
+    assert [event_id for _, event_id in rig.inbox.calls] == ["e1", "e2", "e3"]

@@ -340,3 +340,14 @@ def test_the_snapshot_counts_what_is_connected_and_why() -> None:
         (P, "parent", 1),
         (C, "child", 0),
     ]
+
+
+def test_23_an_event_that_is_handled_late_does_not_lower_a_cursor() -> None:
+    core = parent_with_child()
+    generation = generation_of(core, P)
+    assert generation is not None
+    event = run_event(RC, 4)
+    assert core.received(P, generation, event) is Handling.DELIVER
+    core.restored(P, cursors={RC: 9}, run_id=RP)
+    core.handled(P, event)
+    assert core.watched_by(P)[RC] == 9

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, Final
 
 import anyio
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError
 
 from acp_bridge.errors import BridgeError, ConfigError, RunNotFoundError, StoreFailedError
@@ -40,6 +40,10 @@ _TRIES_MAX: Final = 50
 """So many others cannot be faster with one run, unless something is wrong."""
 
 _SOCKET_S: Final = 5.0
+_PLACE_S: Final = 20.0
+_CONNECTIONS_MAX: Final = 32
+"""Calls to Redis at a time; more wait for their place, as long as `_PLACE_S`."""
+
 _QUIET_S: Final = 30.0
 _RETRY_S: Final = 0.5
 """How long to wait before a lost subscription is made again."""
@@ -264,8 +268,10 @@ async def open_redis_log(url: str) -> AsyncIterator[RedisEventLog]:
         StoreFailedError: Redis refuses or is not there.
     """
     try:
-        redis = Redis.from_url(
+        pool = BlockingConnectionPool.from_url(
             url,
+            max_connections=_CONNECTIONS_MAX,
+            timeout=_PLACE_S,
             decode_responses=True,
             protocol=2,
             socket_connect_timeout=_SOCKET_S,
@@ -273,7 +279,7 @@ async def open_redis_log(url: str) -> AsyncIterator[RedisEventLog]:
         )
     except ValueError as fault:
         raise ConfigError("The address of Redis is none: use redis://HOST:PORT/NUMBER.") from fault
-    async with redis:
+    async with Redis.from_pool(pool) as redis:
         log = RedisEventLog(redis)
         await log.start()
         failure: Exception | None = None
