@@ -96,7 +96,17 @@ class StoredEvent:
 
 def stored_text(draft: EventDraft) -> str:
     """The text of a `StoredEvent`."""
-    return json_text(attrs.asdict(draft, recurse=False))
+    return json_text(
+        {
+            "event_type": draft.event_type,
+            "run_id": draft.run_id,
+            "event_id": draft.event_id,
+            "occurred_at": draft.occurred_at,
+            "ref_id": draft.ref_id,
+            "execution_id": draft.execution_id,
+            "payload": draft.payload,
+        }
+    )
 
 
 def json_text(value: JsonValue) -> str:
@@ -106,13 +116,17 @@ def json_text(value: JsonValue) -> str:
         InvalidParamsError: there is a number in it that JSON does not have.
     """
     try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+        return _encode(value)
     except (ValueError, RecursionError) as fault:
         raise InvalidParamsError(
             "The payload cannot be written as JSON: it holds a number that is none, or is nested "
             "too deeply.",
             field="payload",
         ) from fault
+
+
+# Made once: `json.dumps` makes an encoder for each call that is not by its defaults.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def object_from_text(text: str | bytes) -> JsonObject:

@@ -58,34 +58,38 @@ class _Transaction:
 
     def append(self, drafts: Sequence[EventDraft]) -> list[int]:
         """All checks come first, so that a refused append has written nothing."""
+        for run_id in dict.fromkeys(draft.run_id for draft in drafts):
+            if not self.db.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
+                raise RunNotFoundError(run_id)
+        sequences = self._known(drafts)
+        fresh = []
         for draft in drafts:
-            if not self.db.execute(
-                "SELECT 1 FROM runs WHERE run_id = ?", (draft.run_id,)
-            ).fetchone():
-                raise RunNotFoundError(draft.run_id)
-        sequences = {draft.event_id: self._known(draft) for draft in drafts}
+            if draft.event_id not in sequences:
+                self.last += 1
+                sequences[draft.event_id] = self.last
+                fresh.append((self.last, draft.run_id, draft.event_id, stored_text(draft)))
+        self.db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", fresh)
+        self.appended += (
+            StoredEvent(sequence, run_id, text) for sequence, run_id, _, text in fresh
+        )
+        return [sequences[draft.event_id] for draft in drafts]
+
+    def _known(self, drafts: Sequence[EventDraft]) -> dict[str, int]:
+        """The sequences of those event ids that are there already."""
+        by_id: dict[str, EventDraft] = {}
         for draft in drafts:
-            if sequences[draft.event_id] is None:
-                sequences[draft.event_id] = self._insert(draft)
-        return [sequences[draft.event_id] or 0 for draft in drafts]
-
-    def _known(self, draft: EventDraft) -> int | None:
-        row = self.db.execute(
-            "SELECT sequence, run_id FROM events WHERE event_id = ?", (draft.event_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        if row[1] != draft.run_id:
-            raise taken(draft)
-        return int(row[0])
-
-    def _insert(self, draft: EventDraft) -> int:
-        self.last += 1
-        event = StoredEvent(self.last, draft.run_id, stored_text(draft))
-        row = (event.sequence, event.run_id, draft.event_id, event.text)
-        self.db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", row)
-        self.appended.append(event)
-        return event.sequence
+            if by_id.setdefault(draft.event_id, draft).run_id != draft.run_id:
+                raise taken(draft)
+        query = (
+            "SELECT event_id, sequence, run_id FROM events"
+            " WHERE event_id IN (SELECT value FROM json_each(?))"
+        )
+        known = {}
+        for event_id, sequence, run_id in self.db.execute(query, (json.dumps(list(by_id)),)):
+            if run_id != by_id[event_id].run_id:
+                raise taken(by_id[event_id])
+            known[event_id] = sequence
+        return known
 
     def change_run(self, run_id: RunId, change: Callable[[Run | None], Run]) -> Run:
         known = _run(self.db, run_id)

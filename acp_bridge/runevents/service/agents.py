@@ -207,6 +207,8 @@ class Agents:
         lease together make one.
         """
         executions = {one.execution_id for one in drafts if one.execution_id is not None}
+        if not executions:
+            return await self._log.append(drafts)
         run = await self._log.run(run_id)
         if run is None:
             raise RunNotFoundError(run_id)
