@@ -93,6 +93,15 @@ def test_other_machines_are_not_served_without_a_token(host: str) -> None:
         bind(host, 0, token=None)
 
 
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    with (
+        bind("127.0.0.1", 0, token=None) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_taken_port_is_one_sentence() -> None:
     with bind("127.0.0.1", 0, token=None) as taken, pytest.raises(ConfigError, match="--port"):
         bind("127.0.0.1", taken.getsockname()[1], token=None)
