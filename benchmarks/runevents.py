@@ -32,7 +32,7 @@ RATE_S = 3.0
 TICK_S = 0.02
 IDLE = (100, 1_000)
 OF_BARE_MIN = 0.3
-"""Target: at least this share of the bare endpoint's requests, though ours answer after an fsync."""
+"""Target: at least this share of the bare endpoint's rate, though ours answers after an fsync."""
 
 OF_BARE_BATCHED_MIN = 0.15
 """The same for events sent together: the bare endpoint checks nothing of them and keeps a list."""
