@@ -177,3 +177,33 @@ class RequestCancelledError(BridgeError):
     def data(self) -> None:
         """None: a cancelled request carries no data."""
         return
+
+
+class RunNotFoundError(BridgeError):
+    """No run of this id is registered with the event service."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"Run not found: {run_id}. Register it (POST /v1/agent/runs) before its first event."
+        )
+        self.run_id = run_id
+
+
+class RunConflictError(BridgeError):
+    """What is asked of a run does not fit its state: another parent, another worker, no lease."""
+
+
+class EventLogResetError(BridgeError):
+    """The event log is another one than our cursors are of; ``epoch`` is the new one's."""
+
+    def __init__(self, details: str, *, epoch: str) -> None:
+        super().__init__(details)
+        self.epoch = epoch
+
+
+class EventServiceError(BridgeError):
+    """The event service refused or could not be reached; ``status`` is HTTP's, None without one."""
+
+    def __init__(self, details: str, *, status: int | None) -> None:
+        super().__init__(details)
+        self.status = status

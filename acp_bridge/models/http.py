@@ -26,8 +26,8 @@ from acp_bridge.models.failures import (
     shown,
 )
 from acp_bridge.models.jsontext import body_bytes
-from acp_bridge.models.sse import EventBuffer, EventTooLongError
 from acp_bridge.ports import FailureChunk, StopChunk
+from acp_bridge.sse import EventBuffer, EventTooLongError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping

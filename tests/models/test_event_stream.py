@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from acp_bridge.models import jsontext, sse
+from acp_bridge import sse
+from acp_bridge.models import jsontext
 from acp_bridge.models.jsontext import body_bytes, event_json
-from acp_bridge.models.sse import EventBuffer, EventTooLongError
+from acp_bridge.sse import EventBuffer, EventTooLongError
 
 
 def read(*pieces: bytes) -> list[str]:

@@ -30,7 +30,8 @@ from provider_server import (
     text_block,
 )
 
-from acp_bridge.models import http, sse
+from acp_bridge import sse
+from acp_bridge.models import http
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.http import retry_after_s
 from acp_bridge.models.http_model import HttpModel

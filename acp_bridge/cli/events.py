@@ -1,0 +1,185 @@
+"""``acp-bridge events``: serve run events, print them as they come, say what is open."""
+
+import contextlib
+import json
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from acp_bridge.cli.events_parser import PORT
+from acp_bridge.config import resolve
+from acp_bridge.errors import BridgeError, ConfigError, EventLogResetError, EventServiceError
+from acp_bridge.runevents.backoff import Backoff
+from acp_bridge.runevents.client import EventClient
+from acp_bridge.runevents.model import RunEvent, RunId, checked_id
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+MISSING = "The event service needs Starlette and uvicorn: pip install 'harness-acp-bridge[events]'."
+
+
+def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
+    """Run one of the actions; the exit code. ``options`` is what the parser made of its flags."""
+    try:
+        if options["action"] == "serve":
+            home = resolve(flags, os.environ)[0].home
+            return _serve(home, options)
+        with contextlib.suppress(BrokenPipeError):  # whoever read us has seen enough
+            return _run(_tail if options["action"] == "tail" else _status, options)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ConfigError as error:
+        return _failed(error, EXIT_USAGE)
+    except BridgeError as error:
+        return _failed(error, EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _failed(error: BridgeError, code: int) -> int:
+    sys.stderr.write(f"acp-bridge: {error.details}\n")
+    return code
+
+
+def _run(
+    action: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]], options: Mapping[str, Any]
+) -> int:
+    anyio.run(action, options)
+    return 0
+
+
+def _token(options: Mapping[str, Any]) -> str | None:
+    return options["token"] or os.environ.get("ACP_BRIDGE_EVENTS_TOKEN") or None
+
+
+# --- serve -------------------------------------------------------------------------------------
+
+
+def _serve(home: Path, options: Mapping[str, Any]) -> int:
+    try:
+        from acp_bridge.runevents.service import serving
+    except ImportError as fault:
+        raise ConfigError(MISSING) from fault
+    from acp_bridge.runevents.log import open_log
+    from acp_bridge.runevents.service.agents import Clock
+
+    # A server's log is its stderr; ids and failures only.
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for name in ("uvicorn", "uvicorn.error", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    _take_all_files()
+    token = _token(options)
+    url = options["log"] or f"sqlite:{home / 'events.sqlite'}"
+    clock = Clock(
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        iso=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+
+    async def serve() -> None:
+        listener = serving.bind(options["host"], options["port"], token=token)
+        with listener:
+            async with open_log(url) as log, serving.stopped_by_signals() as stop:
+                service = serving.Service(log, clock, token=token)
+                host, port = listener.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                async with anyio.create_task_group() as tasks:
+                    await tasks.start(_serve_on, service, listener, stop)
+                    sys.stdout.write(f"Serving run events on http://{shown}:{port}\n")
+                    sys.stdout.flush()
+
+    async def _serve_on(
+        service: serving.Service,
+        listener: Any,  # noqa: ANN401
+        stop: anyio.Event,
+        *,
+        task_status: Any,  # noqa: ANN401
+    ) -> None:
+        await serving.serve(service, listener, stop=stop, task_status=task_status)
+
+    anyio.run(serve)
+    return 0
+
+
+def _take_all_files() -> None:
+    """Each stream is an open file: take as many as the system lets us."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# --- tail and status ---------------------------------------------------------------------------
+
+
+def _client(options: Mapping[str, Any]) -> EventClient:
+    url = options["events"] or os.environ.get("ACP_BRIDGE_EVENTS") or f"http://127.0.0.1:{PORT}"
+    return EventClient(url, _token(options))
+
+
+async def _tail(options: Mapping[str, Any]) -> None:
+    cursors = {RunId(checked_id(run, "RUN")): options["since"] for run in options["runs"]}
+    backoff = Backoff(random.random)
+    epoch: str | None = None
+    async with _client(options) as client:
+        while True:
+            status: int | None = None
+            details = "The stream ended."
+            try:
+                async with client.open(cursors, epoch=epoch) as stream:
+                    epoch = stream.epoch
+                    async with contextlib.aclosing(stream.batches()) as batches:
+                        async for batch in batches:
+                            backoff.lived()
+                            for event in batch:
+                                cursors[event.run_id] = max(cursors[event.run_id], event.sequence)
+                                _say(_line(event, as_json=options["json"]))
+            except EventLogResetError as error:
+                sys.stderr.write(f"acp-bridge: {error.details}\n")
+                cursors, epoch = dict.fromkeys(cursors, 0), None
+                continue
+            except EventServiceError as error:
+                status, details = error.status, error.details
+            wait_s = backoff.failed(status)
+            if epoch is None or wait_s is None:
+                raise EventServiceError(details, status=status)
+            sys.stderr.write(f"acp-bridge: {details} Trying again.\n")
+            await anyio.sleep(wait_s)
+
+
+def _line(event: RunEvent, *, as_json: bool) -> str:
+    if as_json:
+        import attrs
+
+        return json.dumps(attrs.asdict(event, recurse=False))
+    about = "" if event.ref_id is None else f"  {event.ref_id}"
+    return f"{event.sequence:>8}  {event.occurred_at}  {event.run_id}  {event.event_type}{about}"
+
+
+async def _status(options: Mapping[str, Any]) -> None:
+    async with _client(options) as client:
+        status = await client.status()
+    if options["json"]:
+        _say(json.dumps(status))
+        return
+    width = max(map(len, status), default=0)
+    for name, value in status.items():
+        _say(f"{name:<{width}}  {value}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
