@@ -24,6 +24,7 @@ from acp_bridge.errors import (
 from acp_bridge.runtime.dsh.backlog import Backlog
 from acp_bridge.runtime.dsh.prompts import PromptFold
 from acp_bridge.runtime.dsh.tree import SessionTree, edge_of, subject_of
+from acp_bridge.runtime.dsh.wire import Listener, RequestHandler
 from acp_bridge.sessions.events import event_from_row
 from acp_bridge.vocabulary import Event, JsonObject, JsonValue
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Outcome, Reply
@@ -41,12 +42,6 @@ COLLECTED_MAX: Final = 100_000
 """Notifications that one run keeps; more reach ``on_notification`` only, and are counted."""
 
 PEER: Final = "DeepSeek Harness"
-
-RequestHandler: TypeAlias = Callable[[JsonObject], Awaitable[JsonValue]]
-"""Answers a request of the runtime; cancelled when the connection ends."""
-
-Listener: TypeAlias = Callable[[JsonObject], None]
-"""Told a notification's params, synchronously and in wire order; must not block or raise."""
 
 OnNotification: TypeAlias = Callable[[Notification], None]
 """Called synchronously, in wire order; must not block. What it raises is logged and goes no
@@ -76,7 +71,7 @@ class HarnessClient:
 
     ``is_subagent`` tells from the header of a stored session whether it is a subagent's: forks that
     name a parent are announced like children, and the wire does not tell them apart. ``stray``
-    takes lines of the runtime that are no message.
+    takes lines of the runtime that are no message. Fills `wire.Wire` for the control plugin.
     """
 
     def __init__(
