@@ -82,7 +82,7 @@ class Model(ThreadingHTTPServer):
         self.requests: dict[str, list[Message]] = defaultdict(list)
         self.script: dict[str, deque[list[Message]]] = defaultdict(deque)
         self.promised: dict[str, deque[list[Message]]] = defaultdict(deque)
-        self.gate = threading.Semaphore(0)
+        self.gates: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
         self.holding = 0
         self.over = threading.Event()
 
@@ -98,9 +98,9 @@ class Model(ThreadingHTTPServer):
         """Script one more answer for whoever begins with these words and has no script."""
         self.promised[words].append(list(blocks))
 
-    def go(self) -> None:
-        """Let one stream that waits at a `GATE` go on."""
-        self.gate.release()
+    def go(self, session_id: str) -> None:
+        """Let a session's stream through its next `GATE`."""
+        self.gates[session_id].release()
 
     def next_answer(self, session_id: str, body: Message) -> list[Message]:
         """The blocks of a session's next answer."""
@@ -157,9 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
         with contextlib.suppress(OSError):  # the runtime was killed meanwhile
-            self._stream(blocks)
+            self._stream(blocks, self.server.gates[session_id])
 
-    def _stream(self, blocks: list[Message]) -> None:
+    def _stream(self, blocks: list[Message], gate: threading.Semaphore) -> None:
         usage = {"input_tokens": 10, "output_tokens": 1}
         start = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": []}
         self._event({"type": "message_start", "message": {**start, "usage": usage}})
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._event({"type": "content_block_start", **at, "content_block": empty})
             for delta in deltas:
                 if delta.get("text") == GATE:
-                    self.server.gate.acquire(timeout=WAIT_S)
+                    gate.acquire(timeout=WAIT_S)
                 else:
                     self._event({"type": "content_block_delta", **at, "delta": delta})
             self._event({"type": "content_block_stop", **at})
