@@ -101,7 +101,9 @@ class DshWire:
                 raise PeerError("nobody serves it", code=-32601)
             await self._send({"id": call["id"], "result": await handler(call["params"])})
         except BridgeError as fault:
-            await self._send({"id": call["id"], "error": {"code": fault.code, "message": str(fault)}})
+            await self._send(
+                {"id": call["id"], "error": {"code": fault.code, "message": str(fault)}}
+            )
 
     async def _send(self, message: Message) -> None:
         assert self.process.stdin is not None

@@ -83,6 +83,7 @@ class Model(ThreadingHTTPServer):
         self.script: dict[str, deque[list[Message]]] = defaultdict(deque)
         self.promised: dict[str, deque[list[Message]]] = defaultdict(deque)
         self.gates: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
+        self.came = threading.Condition()
         self.holding = 0
         self.over = threading.Event()
 
@@ -97,6 +98,11 @@ class Model(ThreadingHTTPServer):
     def promise(self, words: str, *blocks: Message) -> None:
         """Script one more answer for whoever begins with these words and has no script."""
         self.promised[words].append(list(blocks))
+
+    def wait_for_request(self, session_id: str, count: int) -> None:
+        """Until a session has sent so many requests."""
+        with self.came:
+            assert self.came.wait_for(lambda: len(self.requests[session_id]) >= count, WAIT_S)
 
     def go(self, session_id: str) -> None:
         """Let a session's stream through its next `GATE`."""
@@ -151,7 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         session_id = self.headers.get("x-deepseek-harness-session-id", "")
-        self.server.requests[session_id].append(body)
+        with self.server.came:
+            self.server.requests[session_id].append(body)
+            self.server.came.notify_all()
         blocks = self.server.next_answer(session_id, body)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from control_rig import Rig, dsh_rig
 from dsh_rig import GATE, OVERLOADED, PATCH, Message, pieces, text, tool
@@ -107,9 +108,8 @@ async def test_a_reader_that_stalls_finds_the_text_merged_and_whole(rig: Rig) ->
     rig.model.answer(session, pieces(GATE, "read again"))
     await rig.send(session, "much")
     rig.wire.unread = anyio.Event()
-    with anyio.fail_after(30):
-        while len(rig.model.requests[session]) < 2:  # its whole first answer is behind the model
-            await anyio.sleep(0.01)
+    # With the second request the whole first answer is behind the runtime.
+    await anyio.to_thread.run_sync(rig.model.wait_for_request, session, 2)
     rig.wire.unread.set()
     rig.model.go(session)
     await rig.wait(session)
