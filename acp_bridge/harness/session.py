@@ -1,12 +1,9 @@
-"""A live session: an inbox of prompts, one turn at a time, cancel and close.
+"""A live session: its inbox, one turn at a time, cancel and close.
 
-Prompts wait in memory and enter the log when their turn starts (sessions: "Writing"); after a kill
-the other harness would otherwise run them by itself. Messages that it left in the log's inbox run
-before ours.
+Messages that the other harness left in the log's inbox run before ours.
 """
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from acp_bridge.errors import BridgeError
 from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
+from acp_bridge.harness.inbox import Inbox, WaitingPrompt
 from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import FAULT, Turn
 from acp_bridge.ports import CommandInfo, Consumer, OptionName, SessionOptions
@@ -33,45 +31,13 @@ from acp_bridge.vocabulary import (
 
 logger = logging.getLogger(__name__)
 
-CLOSE_WAIT_S = 5.0
-"""How long a close waits for the running turn; what is left then has been told to stop."""
-
-
-class WaitingPrompt:
-    """A prompt in the inbox; implements `ports.PendingTurn`."""
-
-    def __init__(self, prompt: Prompt | Command) -> None:
-        self.prompt = prompt
-        self.scope = anyio.CancelScope()
-        self._end: TurnEnd | None = None
-        self._done = anyio.Event()
-
-    def settle(self, end: TurnEnd) -> None:
-        """The prompt's turn is over."""
-        self._end = end
-        self._done.set()
-
-    def withdraw(self) -> None:
-        """End this prompt's turn, or never start it. The others stay."""
-        self.scope.cancel()
-
-    async def ended(self) -> TurnEnd:
-        """Wait for the end of this prompt's turn."""
-        await self._done.wait()
-        assert self._end is not None
-        return self._end
-
 
 class HarnessSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._inbox: deque[WaitingPrompt] = deque()
-        self._wake = anyio.Event()
-        self._running: WaitingPrompt | None = None
-        self._closing = False
-        self._served = anyio.Event()
+        self._inbox = Inbox(desk.session_id, self._run)
         desk.committer.attach(self._remember)
 
     @property
@@ -92,12 +58,12 @@ class HarnessSession:
     @property
     def closing(self) -> bool:
         """Whether it takes no more prompts."""
-        return self._closing
+        return self._inbox.closing
 
     @property
     def busy(self) -> bool:
         """Whether a turn runs or a prompt waits."""
-        return self._running is not None or bool(self._inbox)
+        return self._inbox.busy
 
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
@@ -123,13 +89,7 @@ class HarnessSession:
 
     def admit(self, prompt: Prompt | Command) -> WaitingPrompt:
         """Take a prompt or a command, synchronously, first in first out."""
-        waiting = WaitingPrompt(prompt)
-        if self._closing:
-            waiting.settle(TurnEnd("aborted"))
-        else:
-            self._inbox.append(waiting)
-            self._wake.set()
-        return waiting
+        return self._inbox.admit(prompt)
 
     def note(self, text: str) -> None:
         """Begin the next turn with a sentence to the user."""
@@ -137,52 +97,27 @@ class HarnessSession:
 
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
-        for waiting in self._inbox:
-            waiting.withdraw()
-        if self._running is not None:
-            self._running.withdraw()
+        self._inbox.cancel()
 
     async def close(self) -> None:
         """Cancel, wait until quiet, release the log. Idempotent."""
-        if not self._closing:
-            self._closing = True
+        if not self._inbox.closing:
             self._desk.abort = "disposed"
-            self.cancel()
-            self._wake.set()
-        with anyio.move_on_after(CLOSE_WAIT_S, shield=True) as bound:
-            await self._served.wait()
-        if bound.cancelled_caught:
-            logger.warning("session %s: its turn did not end in time", self.session_id)
+        await self._inbox.close()
 
     async def serve(self) -> None:
         """Run turns until `close`, then release the log."""
-        try:
-            while not self._closing or self._inbox:
-                if self._inbox:
-                    await self._run(self._inbox.popleft())
-                else:
-                    await self._wake.wait()
-                    self._wake = anyio.Event()
-        finally:
-            self._closing = True
-            for waiting in self._inbox:
-                waiting.settle(TurnEnd("aborted"))
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._desk.committer.writer.close)
-            self._served.set()
+        await self._inbox.serve(self._release)
 
-    async def _run(self, waiting: WaitingPrompt) -> None:
-        end = TurnEnd("aborted")
-        self._running = waiting
+    async def _release(self) -> None:
+        await anyio.to_thread.run_sync(self._desk.committer.writer.close)
+
+    async def _run(self, waiting: WaitingPrompt) -> TurnEnd:
         try:
-            if not waiting.scope.cancel_called:
-                end = await self._turns(waiting)
+            return await self._turns(waiting)
         except Exception:  # one session's fault must not end the others
             logger.exception("session %s: a prompt failed", self.session_id)
-            end = TurnEnd("error", FAULT, "INTERNAL")
-        finally:
-            self._running = None
-            waiting.settle(end)
+            return TurnEnd("error", FAULT, "INTERNAL")
 
     async def _turns(self, waiting: WaitingPrompt) -> TurnEnd:
         """The prompt's turn, after the turns of messages that the log's inbox still holds."""

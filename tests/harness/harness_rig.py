@@ -19,8 +19,9 @@ from acp_bridge.harness.choosing import stored_choices
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Desk, World
 from acp_bridge.harness.files import SessionFiles
+from acp_bridge.harness.inbox import WaitingPrompt
 from acp_bridge.harness.memory import SessionMemory
-from acp_bridge.harness.session import HarnessSession, WaitingPrompt
+from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel

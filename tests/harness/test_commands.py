@@ -8,7 +8,7 @@ import pytest
 from fake_models import FakeCatalog, FakeModel
 from harness_rig import SESSION, WAIT_S, Rig, rig, script, store
 
-from acp_bridge.harness.session import WaitingPrompt
+from acp_bridge.harness.inbox import WaitingPrompt
 from acp_bridge.vocabulary import Command, OptionsChanged, TurnEnd
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 from harness_rig import FakeClient, Rig, bash, call, rig, script
 
-from acp_bridge.harness.session import WaitingPrompt
+from acp_bridge.harness.inbox import WaitingPrompt
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.vocabulary import Answer, JsonObject, JsonValue, ToolOutput, TurnEnd
 
@@ -214,7 +214,7 @@ async def test_a_prompt_whose_waiter_went_away_still_runs(tmp_path: Path) -> Non
 async def test_a_close_is_bounded_when_a_turn_does_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acp_bridge.harness.session.CLOSE_WAIT_S", 0.01)
+    monkeypatch.setattr("acp_bridge.harness.inbox.CLOSE_WAIT_S", 0.01)
     gate = anyio.Event()
 
     async def stubborn(_ask: PermissionAsk) -> Answer:
@@ -232,7 +232,7 @@ async def test_a_close_is_bounded_when_a_turn_does_not_end(
             await r.session.close()
         gate.set()
         assert await r.ended(turn) == ABORTED
-        monkeypatch.setattr("acp_bridge.harness.session.CLOSE_WAIT_S", 5)
+        monkeypatch.setattr("acp_bridge.harness.inbox.CLOSE_WAIT_S", 5)
 
 
 async def test_always_for_the_first_of_two_edits_covers_the_second(tmp_path: Path) -> None:
