@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     mode: str = "ask"
     runtime: str = "embedded"
     execution: str = "local"
+    dsh: str | None = None
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
@@ -67,6 +68,7 @@ SETTINGS: Final = (
         "where commands run: here, or in terminals of the client",
         choices=EXECUTIONS,
     ),
+    Setting("dsh", "ACP_BRIDGE_DSH", "the dsh command, for --runtime dsh"),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
     Setting(
         "record_model_requests",
@@ -220,6 +222,7 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         mode=text("mode") or "ask",
         runtime=text("runtime") or "embedded",
         execution=text("execution") or "local",
+        dsh=text("dsh"),
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),
         log_stderr=(text("log_stderr") or "").lower() in _TRUE,

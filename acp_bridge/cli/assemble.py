@@ -5,7 +5,9 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -22,15 +24,14 @@ from acp_bridge.errors import BridgeError, ConfigError, RemoteProtocolError
 from acp_bridge.harness.memory import SCRIPTED
 from acp_bridge.harness.modes import MODES
 from acp_bridge.models.catalog import Catalog
+from acp_bridge.models.known import DEEPSEEK
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
-NO_DSH = (
-    "The dsh runtime is not in this version of acp-bridge: start it with `--runtime embedded`, "
-    "or leave the flag out."
-)
+if TYPE_CHECKING:
+    from acp_bridge.runtime.dsh.adapter import DshRuntime
 
 
 async def serve(
@@ -50,8 +51,6 @@ async def serve(
         ConfigError: the settings cannot be used.
         RemoteProtocolError: the client speaks LSP.
     """
-    if settings.runtime != "embedded":
-        raise ConfigError(NO_DSH)
     face: AgentFace | None = None
     refused: RemoteProtocolError | None = None
 
@@ -68,7 +67,7 @@ async def serve(
 
         def opened() -> None:
             # The reply is with the writer already, which runs before a task that starts now.
-            tasks.start_soon(_get_ready, catalog)
+            tasks.start_soon(_get_ready, None if settings.runtime == "dsh" else catalog)
 
         agent = AcpAgent(
             runtime=runtime,
@@ -94,10 +93,14 @@ def _runs_here(settings: Settings) -> bool:
     return settings.execution == "local"
 
 
-def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
+def _runtime(
+    settings: Settings, catalog: ModelCatalog
+) -> "AbstractAsyncContextManager[EmbeddedRuntime | DshRuntime]":
+    if settings.runtime == "dsh":
+        return dsh_runtime(settings)
     outside = Outside(
-        clock=lambda: time.time_ns() // 1_000_000,
-        new_id=lambda: str(uuid.uuid4()),
+        clock=_now_ms,
+        new_id=_new_id,
         chance=random.random,
         env=os.environ,
     )
@@ -109,6 +112,50 @@ def _runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
         outside=outside,
         runs_here=_runs_here(settings),
     )
+
+
+def dsh_runtime(settings: Settings) -> "DshRuntime":
+    """The real runtime on its own home, with our key if we have one.
+
+    Raises:
+        ConfigError: the settings do not fit it.
+    """
+    from acp_bridge.runtime.dsh import adapter
+    from acp_bridge.runtime.dsh.launch import home_of
+    from acp_bridge.runtime.dsh.models import DshModels
+
+    if not _runs_here(settings):
+        raise ConfigError(
+            "The dsh runtime runs commands by itself, never in terminals of the client: leave "
+            "--execution out."
+        )
+    home = home_of(os.environ)
+    keys = Catalog(home=settings.home, environment=os.environ)
+    models = DshModels(
+        home=home,
+        configured=settings.model,
+        overrides=settings.models,
+        find_key=partial(keys.key, DEEPSEEK.name),
+        forget=keys.forget,
+    )
+    outside = adapter.Outside(
+        clock=_now_ms,
+        new_id=_new_id,
+        env=os.environ,
+        command=settings.dsh,
+        scratch=settings.home,
+    )
+    return adapter.DshRuntime(
+        home=home, models=models, mode=MODES[settings.mode].mode, outside=outside
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
 
 
 @asynccontextmanager
@@ -131,10 +178,15 @@ async def _catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
             await catalog.aclose()
 
 
-async def _get_ready(catalog: ModelCatalog) -> None:
-    """Load what a first turn needs, so that its prompt does not wait for it."""
-    _tools()
+async def _get_ready(catalog: ModelCatalog | None) -> None:
+    """Load what a first turn needs, so that its prompt does not wait for it.
+
+    ``catalog`` None: turns run in another process.
+    """
     warm_up()
+    if catalog is None:
+        return
+    _tools()
     try:
         local = catalog.open(None).provider == SCRIPTED
     except BridgeError:

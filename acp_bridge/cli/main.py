@@ -145,5 +145,5 @@ def _add_settings(parser: argparse.ArgumentParser, *, default: object) -> None:
         elif setting.choices:
             parser.add_argument(flag, choices=setting.choices, default=default, help=setting.help)
         elif setting.name != "record_model_requests":
-            metavar = {"home": "DIR", "trace": "FILE"}.get(setting.name, "NAME")
+            metavar = {"home": "DIR", "trace": "FILE", "dsh": "COMMAND"}.get(setting.name, "NAME")
             parser.add_argument(flag, metavar=metavar, default=default, help=setting.help)

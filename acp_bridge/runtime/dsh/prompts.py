@@ -4,9 +4,10 @@ The runtime acknowledges a prompt with the id of its message and says nothing mo
 in which that message is written is the prompt's own.
 """
 
+import base64
 from typing import NamedTuple
 
-from acp_bridge.vocabulary import Event, JsonObject, JsonValue, TurnEnd
+from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Prompt, TurnEnd
 
 
 class PromptFold:
@@ -95,3 +96,25 @@ def _text(message: JsonValue) -> str:
         for block in (content if isinstance(content, list) else [])
         if isinstance(block, dict) and block.get("type") == "text"
     )
+
+
+def content_for_runtime(prompt: Prompt) -> list[JsonObject]:
+    """A prompt's blocks as the wire takes them: text as it is, images with their bytes.
+
+    Attached resources are text by now; their ACP form under ``_meta`` is kept in the log, and no
+    model sees it.
+    """
+    return [
+        _image(block, prompt) if block.get("type") == "image" else block for block in prompt.content
+    ]
+
+
+def _image(block: JsonObject, prompt: Prompt) -> JsonObject:
+    attachment = block["attachment"]
+    assert isinstance(attachment, dict)
+    data = prompt.attachments[str(attachment["attachmentId"])]
+    return {
+        "type": "image",
+        "data": base64.b64encode(data).decode("ascii"),
+        "mimeType": attachment["mediaType"],
+    }
