@@ -15,7 +15,7 @@ from dsh_rig import GATE, pieces, text, tool
 from session_rows import homes
 
 from acp_bridge.errors import PeerError
-from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening, StdioServer
+from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening, PluginFault, StdioServer
 from acp_bridge.sessions import SessionStore
 from acp_bridge.vocabulary import JsonObject, SessionId
 
@@ -143,6 +143,26 @@ async def test_a_server_that_does_not_start_fails_the_opening_and_leaves_nothing
         await rig.control.open_session(broken)
     await rig.control.open_session(opening(rig, f"with {fails}"))
     assert await rig.prompt(f"with {fails}") == "completed"
+
+
+async def test_a_server_that_fails_for_a_subagent_is_told_and_the_subagent_works(
+    rig: Rig, tmp_path: Path
+) -> None:
+    faults: list[PluginFault] = []
+    rig.control.listen_to_faults(faults.append)
+    mark = tmp_path / "mark"
+    session = await rig.open(servers=[tiny(fails="marked", word=str(mark))])
+    mark.touch()
+    words = f"work for {session}"
+    rig.model.answer(session, tool("d", "subagent", description="d", prompt=words))
+    rig.model.promise(words, text("done without"))
+    assert await rig.prompt(session) == "completed"
+    [child] = rig.wire.children(session)
+    assert rig.wire.ends(child) == ["completed"]
+    [fault] = faults
+    assert fault.where == f"subagent {child}"
+    assert "tiny" in fault.message
+    rig.wire.heard = [one for one in rig.wire.heard if one["method"] != "bridge.fault"]
 
 
 async def test_models_and_their_efforts_are_listed(rig: Rig) -> None:

@@ -1,15 +1,18 @@
 """A stdio MCP server with one tool, or one that fails in the way its argument says.
 
-The tool tells the server's process id and one variable of its environment.
+The tool tells the server's process id and one variable of its environment. A server that is
+``marked`` does not start once the file that this variable names is there.
 """
 
 import json
 import os
 import sys
+from pathlib import Path
 
 
 def main(fails: str) -> None:
-    if fails == "exits":
+    is_marked = fails == "marked" and Path(os.environ["TINY_WORD"]).exists()
+    if fails == "exits" or is_marked:
         sys.exit(3)
     for line in sys.stdin:
         message = json.loads(line)
