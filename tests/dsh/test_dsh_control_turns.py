@@ -10,6 +10,7 @@ import anyio.to_thread
 import pytest
 from control_rig import Rig, dsh_rig
 from dsh_rig import GATE, OVERLOADED, PATCH, Message, pieces, text, tool
+from picture_bytes import png
 
 from acp_bridge.errors import PeerError
 from acp_bridge.runtime.dsh.control_types import (
@@ -207,13 +208,17 @@ async def test_a_child_alone_is_cancelled_and_its_parent_is_told(rig: Rig) -> No
     assert said(session).endswith("heard of it")
 
 
-async def test_a_parent_may_start_subagents_again_after_a_cancel(rig: Rig) -> None:
-    session, _ = await delegated(rig, root_says=text("root is done"))
-    await rig.control.cancel(session)
+async def test_after_two_cancels_at_once_subagents_start_and_tell_their_end_again(rig: Rig) -> None:
+    session, _ = await delegated(rig, root_says=pieces("root says ", GATE))
+    async with anyio.create_task_group() as group:
+        group.start_soon(rig.control.cancel, session)
+        group.start_soon(rig.control.cancel, session)
     rig.model.answer(session, tool("d2", "subagent", description="d", prompt="again"))
     rig.model.answer(session, text("started"))
+    rig.model.answer(session, text("heard of its end"))
     await rig.prompt(session, "once more")
     assert "started subagent" in rig.wire.results(session)["d2"]
+    assert said(session).endswith("heard of its end")
 
 
 async def test_steering_goes_into_the_running_turn(rig: Rig) -> None:
@@ -228,6 +233,19 @@ async def test_steering_goes_into_the_running_turn(rig: Rig) -> None:
     assert rig.wire.ends(session) == ["completed"]
     assert "the other way" in rig.model.asked(session)
     assert message_id in [row["data"]["id"] for row in rig.wire.rows(session, "user/message")]
+
+
+async def test_a_picture_may_be_steered_in(rig: Rig) -> None:
+    session = await rig.open()
+    rig.model.answer(session, pieces("look", GATE, "ing"), tool("t", "todo_write", todos=[]))
+    await rig.send(session, "look")
+    await rig.wire.until(lambda: said(session) == "look")
+    picture: JsonObject = {"type": "image", "mimeType": "image/png", "data": png(4, 2)}
+    await rig.control.steer(session, [text("at this"), picture])
+    rig.model.go(session)
+    await rig.wait(session)
+    assert rig.wire.ends(session) == ["completed"]
+    assert '"type": "image"' in rig.model.asked(session)
 
 
 BAD_CALLS: list[tuple[str, JsonObject, str]] = [

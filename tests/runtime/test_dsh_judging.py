@@ -129,8 +129,10 @@ def test_a_refusal_says_why_without_the_word_that_the_runtime_adds() -> None:
 
 
 ODD: Any = st.sampled_from(
-    [*(None, True, 0, 1.5, "", ".", "..", "/", "//", "~", "*", "\0", "\ud800", "a/../..")]
-    + [[], {}, [""], {"a": 1}]
+    [
+        *(None, True, 0, 1.5, "", ".", "..", "/", "//", "~", "*", "\0", "\ud800", "a/../.."),
+        *([], {}, [""], {"a": 1}),
+    ]
 )
 TOOLS = st.sampled_from(["read", "write", "glob", "grep", "bash", "web_fetch", "mcp__", "other"])
 NAMES = st.sampled_from(["file_path", "path", "pattern", "command", "url"])

@@ -137,7 +137,7 @@ def _paths(arguments: JsonObject, name: str, cwd: Path) -> tuple[Path, ...]:
 
 
 def _resolutions(text: str, cwd: Path) -> tuple[Path, ...]:
-    """Both readings of a path: they differ where ``..`` follows a link, and both must be allowed."""
+    """Both readings of a path: they differ where ``..`` follows a link. Both must be fine."""
     shown = absolute_path(text, cwd)
     return tuple(dict.fromkeys((resolved_path(shown), resolved_path(cwd / text))))
 

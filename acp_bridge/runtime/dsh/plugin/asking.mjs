@@ -1,0 +1,172 @@
+/** Who may do what: the bridge's verdict on calls, approvals, sandboxes, questions to the user. */
+
+import { knobsOf, setPolicy } from './options.mjs'
+import { mcpConfig } from './sessions.mjs'
+import { messageOf } from './values.mjs'
+
+/**
+ * Before every call: the bridge's verdict, unless the runtime has refused already.
+ *
+ * Without a verdict nothing runs. What the runtime asks for after an `ask` comes to `approve`.
+ */
+export async function judge(bridge, exec, next) {
+  const decision = await next()
+  if (!bridge.judges || exec.agent === undefined || decision.kind !== 'allow') return decision
+  let judgement
+  try {
+    judgement = await bridge.transport.request('bridge/judge', callParams(bridge, exec), exec.signal)
+  } catch (error) {
+    if (exec.signal?.aborted) return { kind: 'cancel' }
+    return { kind: 'deny', reason: `the client could not decide whether this call may run: ${messageOf(error)}` }
+  }
+  const { verdict, reason, sandbox } = judgement ?? {}
+  if (verdict === 'run') {
+    mark(bridge, exec, { sandbox: sandbox ?? undefined, wasAsked: false })
+    return decision
+  }
+  if (verdict === 'ask') {
+    // Counts only if the call gets to run, which the user's answer decides in between.
+    mark(bridge, exec, { sandbox: 'danger-full-access', wasAsked: true })
+    return { kind: 'ask', reason: reason ?? 'the client wants to be asked' }
+  }
+  return { kind: 'deny', reason: reason ?? 'the client refused this call' }
+}
+
+function mark(bridge, exec, judgement) {
+  const sessionId = exec.agent.session.id
+  bridge.judged.set(exec, { ...judgement, sessionId, callId: exec.callId, isRunning: false })
+}
+
+function callParams(bridge, exec) {
+  const { session } = exec.agent
+  const isObject = exec.arguments !== null && typeof exec.arguments === 'object' && !Array.isArray(exec.arguments)
+  return {
+    sessionId: session.id,
+    rootSessionId: bridge.root(exec.agent).session.id,
+    callId: String(exec.callId),
+    toolName: exec.name,
+    arguments: isObject ? exec.arguments : {},
+    cwd: bridge.ctx.get('workingDirectory')?.get(session) ?? session.header.cwd,
+  }
+}
+
+/**
+ * Around a call's body: what runs inside is known to come from this call.
+ *
+ * Chains of promises that a body starts (a subagent, a wake of its own agent) outlive it: they see
+ * the same judgement, so it says itself whether it still holds.
+ */
+export function runJudged(bridge, exec, next) {
+  const judgement = bridge.judged.get(exec)
+  return bridge.running.run(judgement, async () => {
+    if (judgement === undefined) return next()
+    judgement.isRunning = true
+    try {
+      return await next()
+    } finally {
+      judgement.isRunning = false
+    }
+  })
+}
+
+function judgementOf(bridge, sessionId) {
+  const judgement = bridge.running.getStore()
+  return judgement?.isRunning && judgement.sessionId === sessionId ? judgement : undefined
+}
+
+/** The sandbox that was allowed for the call that runs now, in the place of its session's. */
+export function widenSandbox(ctx, bridge) {
+  const prototype = bridge.packages.sandbox?.SandboxPolicyService?.prototype
+  if (typeof prototype?.resolve !== 'function') return
+  const original = prototype.resolve
+  prototype.resolve = function resolve(request = {}) {
+    const mode = request.mode ?? judgementOf(bridge, request.session?.id)?.sandbox
+    return original.call(this, mode === undefined ? request : { ...request, mode })
+  }
+  ctx.effect(() => () => { prototype.resolve = original }, 'acp-bridge-control: sandbox')
+}
+
+/** Whether a call may run, as the user says; nobody to say: no. */
+export async function approve(bridge, request) {
+  const { session } = request.agent
+  const judgement = judgementOf(bridge, session.id)
+  // The user has allowed this very call and has seen its arguments, the wish to escalate included.
+  if (judgement?.wasAsked && judgement.callId === request.callId) return 'allowed-once'
+  const call = callRow(session, request.callId)
+  try {
+    const answer = await bridge.ask('bridge/approve', {
+      sessionId: session.id,
+      rootSessionId: bridge.root(request.agent).session.id,
+      parentSessionId: session.header.origin === 'subagent' ? session.header.parentSession : undefined,
+      callId: request.callId,
+      toolName: request.toolName,
+      arguments: call?.arguments,
+      turn: call?.turn,
+      step: call?.step,
+      reason: request.reason ?? request.displayReason?.en ?? '',
+    }, request.signal)
+    return answer?.outcome ?? 'unavailable'
+  } catch (error) {
+    if (request.signal?.aborted) return 'cancelled'
+    bridge.fault('approve', error)
+    return 'unavailable'
+  }
+}
+
+/** The user's answers; an answer of another shape would fail inside the tool, so it counts as none. */
+export async function askUser(bridge, request) {
+  const { session } = request.agent
+  const review = request.questions.find((one) => one.intent?.kind === 'plan-review')
+  const answer = await bridge.ask('bridge/ask_user', {
+    sessionId: session.id,
+    callId: request.wait?.callId ?? review?.intent.callId ?? callRow(session)?.callId,
+    questions: request.questions.map((one) => ({
+      id: one.id,
+      question: one.question,
+      header: one.header,
+      detail: one.detail,
+      options: one.options,
+      multiSelect: one.multiSelect === true,
+      planReview: one.intent?.kind === 'plan-review',
+    })),
+  }, request.signal)
+  const fits = (one) => typeof one?.id === 'string' && Array.isArray(one.selected)
+  if (Array.isArray(answer?.answers) && answer.answers.every(fits)) return { answers: answer.answers }
+  const { UserQuestionError } = bridge.packages.questions
+  throw new UserQuestionError('The user did not answer the questions.', 'ASK_CANCELLED')
+}
+
+/** The log's row of a call, or of the newest one. */
+function callRow(session, callId) {
+  const fits = (row) => row.type === 'tool/call' && (callId === undefined || row.data.callId === callId)
+  return session.snapshotEvents().findLast(fits)?.data
+}
+
+/**
+ * A subagent is born with a policy that refuses every ask, and without its root's MCP servers.
+ *
+ * A server that does not start is told and left out: it must not fail the subagent's birth.
+ */
+export async function equipChild(bridge, agent) {
+  try {
+    const root = bridge.root(agent)
+    if (root === agent || !bridge.greeted) return
+    if (bridge.judges && knobsOf(bridge, root.session).policy === 'ask') setPolicy(bridge, agent, 'ask')
+    for (const config of bridge.extras.get(root.session.id)?.servers ?? []) {
+      await agent.ctx.plugin(bridge.packages.mcp, mcpConfig(bridge, config, agent))
+    }
+  } catch (error) {
+    bridge.fault(`subagent ${agent.session.id}`, error)
+  }
+}
+
+/** An approved plan is carried out: the policy of plan mode would refuse every ask. */
+export function planOver(bridge, session) {
+  const agent = bridge.ctx.agents.get(session.id)
+  if (!bridge.judges || agent === undefined) return
+  // Not within the row's own dispatch, which others still wait for.
+  queueMicrotask(bridge.guarded('plan over', () => {
+    const { sandbox, policy } = knobsOf(bridge, session)
+    if (policy === 'never' && sandbox === 'read-only') setPolicy(bridge, agent, 'ask')
+  }))
+}
