@@ -27,7 +27,7 @@ from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.host import START_WAIT_S, Host
 from acp_bridge.runtime.dsh.hosts import Hosts
 from acp_bridge.runtime.dsh.launch import Launch, find_dsh
-from acp_bridge.runtime.dsh.logs import continue_log, is_subagent
+from acp_bridge.runtime.dsh.logs import continue_log, is_subagent, until_stored
 from acp_bridge.runtime.dsh.models import DshModels
 from acp_bridge.runtime.dsh.session import DshSession, Shop
 from acp_bridge.runtime.opened import OpenSessions
@@ -50,11 +50,6 @@ PLAIN_PATCH: Final = """\
 - id: session-persistence-jsonl
   config: {root: !!js dshHomePath('sessions'), compression: none}
 """
-
-DISK_WAIT_S: Final = 1.0
-"""How long a fork waits for its source's last rows: 10 ms after the runtime told them, mostly."""
-
-_DISK_POLL_S: Final = 0.01
 
 
 @attrs.frozen(slots=True)
@@ -158,7 +153,7 @@ class DshRuntime:
                 return self._start(
                     self._new_header(cwd), client, model=source.model, mode=source.mode
                 )
-            await self._until_stored(session_id, source.events[-1].seq)
+            await until_stored(self._store, session_id, source.events[-1].seq)
         new_id = SessionId(self._outside.new_id())
         made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
         if made.is_stored:
@@ -244,16 +239,6 @@ class DshRuntime:
             cwd=str(cwd),
             shape="dsh-0.2.1",
         )
-
-    async def _until_stored(self, session_id: SessionId, seq: int) -> None:
-        """Wait until the runtime has written what it told; a bound later take what is there."""
-        with anyio.move_on_after(DISK_WAIT_S):
-            while True:
-                ask = partial(self._store.read_event, session_id, seq)
-                _, event = await anyio.to_thread.run_sync(ask)
-                if event is not None:
-                    return
-                await anyio.sleep(_DISK_POLL_S)
 
     # --- processes ----------------------------------------------------------------------------
 

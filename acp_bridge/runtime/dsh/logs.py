@@ -1,16 +1,26 @@
-"""What the adapter does to a log while the runtime does not have it open. Blocking.
+"""What the adapter does to a log while the runtime does not have it open. Mostly blocking.
 
 The runtime marks every opening with a row that it tells nobody of, and closes a cut-off turn
 likewise. Done here instead, just before it opens the log, nothing is left for it to add in silence.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
 
 from acp_bridge.errors import BridgeError
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import Draft, Event
+
+DISK_WAIT_S: Final = 1.0
+"""How long to wait for rows that were told: they are on the disk 10 ms later, mostly."""
+
+_DISK_POLL_S: Final = 0.01
 
 
 def begin_log(store: SessionStore, header: Header, drafts: Sequence[Draft]) -> list[Event]:
@@ -46,6 +56,21 @@ def _written(writer: LogWriter, drafts: Sequence[Draft]) -> list[Event]:
         return list(writer.events)
     finally:
         writer.close()
+
+
+async def until_stored(store: SessionStore, session_id: str, seq: int) -> None:
+    """Wait until the runtime has written a row that it told; after a bound take what is there.
+
+    Raises:
+        As `SessionStore.read_event`.
+    """
+    with anyio.move_on_after(DISK_WAIT_S):
+        while True:
+            ask = partial(store.read_event, session_id, seq)
+            _, event = await anyio.to_thread.run_sync(ask)
+            if event is not None:
+                return
+            await anyio.sleep(_DISK_POLL_S)
 
 
 def is_subagent(store: SessionStore, session_id: str) -> bool:

@@ -69,10 +69,12 @@ class DshProcess:
         """Keep its last words; run this beside the stream, until the end."""
         if self._closed:
             return
-        with anyio.CancelScope() as self._hearing:
-            while data := await self._child.read():
-                self._keep(data)
-        self._heard.set()
+        try:
+            with anyio.CancelScope() as self._hearing:
+                while data := await self._child.read():
+                    self._keep(data)
+        finally:
+            self._heard.set()
 
     def note(self, line: bytes) -> None:
         """Keep a line that it said where only messages belong."""
