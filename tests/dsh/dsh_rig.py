@@ -86,6 +86,7 @@ class Model(ThreadingHTTPServer):
         self.came = threading.Condition()
         self.holding = 0
         self.over = threading.Event()
+        self.refuse_keys = False
 
     @property
     def url(self) -> str:
@@ -160,12 +161,24 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.came:
             self.server.requests[session_id].append(body)
             self.server.came.notify_all()
+        if self.server.refuse_keys:
+            self._refuse()
+            return
         blocks = self.server.next_answer(session_id, body)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
         with contextlib.suppress(OSError):  # the runtime was killed meanwhile
             self._stream(blocks, self.server.gates[session_id])
+
+    def _refuse(self) -> None:
+        error = {"type": "authentication_error", "message": "invalid x-api-key"}
+        data = json.dumps({"type": "error", "error": error}).encode()
+        self.send_response(401)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
     def _stream(self, blocks: list[Message], gate: threading.Semaphore) -> None:
         usage = {"input_tokens": 10, "output_tokens": 1}

@@ -99,8 +99,9 @@ class Host:
 
     @property
     def usable(self) -> bool:
-        """Whether it starts, or runs and will."""
-        return self._failure is None and not self._leaving and not self.ended.is_set()
+        """Whether it starts, or runs and goes on."""
+        is_gone = self._client is not None and self._client.gone is not None
+        return self._failure is None and not self._leaving and not is_gone
 
     async def ready(self) -> None:
         """Wait for the start.
