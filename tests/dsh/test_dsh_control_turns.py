@@ -258,7 +258,7 @@ BAD_CALLS: list[tuple[str, JsonObject, str]] = [
     ("bridge/state", {}, "sessionId must be a string"),
     ("bridge/history", {"sessionId": "never was"}, "never was"),
     ("bridge/no_such_thing", {}, "unknown DeepSeek Harness SDK runtime method"),
-    ("bridge/toString", {}, "unknown DeepSeek Harness SDK runtime method"),
+    ("toString", {}, "unknown DeepSeek Harness SDK runtime method"),
     ("bridge/hello", {"protocol": 99}, "speaks protocol 1, not 99"),
 ]
 
