@@ -372,6 +372,21 @@ async def test_an_approved_plan_ends_plan_mode_and_calls_may_ask_again(desk: Des
     assert "carried-out" in await desk.shell(session, "c1", "echo carried-out")
 
 
+async def test_a_client_that_goes_away_while_it_is_asked_leaves_no_runtime(tmp_path: Path) -> None:
+    bridge = Bridge((tmp_path / "work").resolve())
+    async with dsh_rig(tmp_path, judge=bridge.judge) as rig:
+        rig.control.answer_approvals(bridge.approve)
+        session = await rig.open()
+        bridge.modes[session], bridge.answers[session] = "ask", None
+        rig.model.answer(session, tool("c1", "bash", description="d", command="echo x"))
+        await rig.send(session, "ask me")
+        await bridge.until(lambda: bool(bridge.asked))
+        assert rig.wire.process.stdin is not None
+        await rig.wire.process.stdin.aclose()
+        with anyio.fail_after(WAIT_S):
+            assert await rig.wire.process.wait() == 0
+
+
 async def test_a_note_of_another_shape_is_named(desk: Desk) -> None:
     desk.rig.control.listen_to_streams(lambda _session, _note: None)
     listener = desk.rig.wire._listeners["bridge.stream"]
