@@ -209,17 +209,40 @@ async def test_only_the_allowed_call_leaves_the_sandbox(desk: Desk) -> None:
     assert (allowed.exists(), bare.exists()) == (True, False)
 
 
-async def test_an_allowed_escalation_is_asked_for_once(desk: Desk) -> None:
-    session = await desk.open("accept-edits")
-    result = await desk.shell(
-        session,
-        "c1",
-        "echo escalated",
-        sandbox_permissions="danger-full-access",
-        justification="it must",
-    )
-    assert "escalated" in result
-    assert len(desk.bridge.asks_of(session)) == 1
+@pytest.mark.parametrize("wish", ["danger-full-access", "workspace-write"])
+@pytest.mark.parametrize("mode", ["ask", "accept-edits", "full"])
+async def test_a_call_that_wishes_for_a_sandbox_is_asked_for_once_and_gets_it(
+    desk: Desk, mode: Mode, wish: str
+) -> None:
+    session = await desk.open(mode)
+    made = desk.rig.cwd / f"{mode}-{wish}.txt"
+    more = {"sandbox_permissions": wish, "justification": "it must"}
+    call = tool("w1", "write", file_path=str(made), content="written", **more)
+    desk.rig.model.answer(session, call)
+    desk.rig.model.answer(session, text("done"))
+    assert await desk.rig.prompt(session) == "completed"
+    assert made.exists(), desk.rig.wire.results(session)
+    # An edit that runs by itself in its mode asks for what is wider than the mode.
+    is_free = mode == "full" or (mode == "accept-edits" and wish == "workspace-write")
+    assert len(desk.bridge.asks_of(session)) == (0 if is_free else 1)
+
+
+async def test_what_was_allowed_for_a_job_does_not_hold_when_the_job_wakes_its_agent(
+    desk: Desk,
+) -> None:
+    session = await desk.open("ask")
+    go = desk.rig.cwd / "go"
+    command = f"while [ ! -e {go} ]; do sleep 0.05; done; echo job-is-done"
+    call = tool("c1", "bash", description="d", command=command, run_in_background=True)
+    desk.rig.model.answer(session, call)
+    desk.rig.model.answer(session, text("it runs"))
+    desk.rig.model.answer(session, tool("c1", "bash", description="d", command="echo again"))
+    desk.rig.model.answer(session, text("over"))
+    assert await desk.rig.prompt(session) == "completed"
+    go.touch()
+    await desk.rig.wire.until(lambda: len(desk.rig.wire.ends(session)) == 2)
+    assert len(desk.bridge.asks_of(session)) == 2
+    assert "danger-full-access" not in desk.rig.model.asked(session)
 
 
 async def test_a_change_of_mode_holds_for_the_next_call_of_a_running_turn(desk: Desk) -> None:
@@ -347,6 +370,21 @@ async def test_an_approved_plan_ends_plan_mode_and_calls_may_ask_again(desk: Des
     state = await desk.rig.control.state(session)
     assert (state.is_planning, state.policy) == (False, "ask")
     assert "carried-out" in await desk.shell(session, "c1", "echo carried-out")
+
+
+async def test_a_client_that_goes_away_while_it_is_asked_leaves_no_runtime(tmp_path: Path) -> None:
+    bridge = Bridge((tmp_path / "work").resolve())
+    async with dsh_rig(tmp_path, judge=bridge.judge) as rig:
+        rig.control.answer_approvals(bridge.approve)
+        session = await rig.open()
+        bridge.modes[session], bridge.answers[session] = "ask", None
+        rig.model.answer(session, tool("c1", "bash", description="d", command="echo x"))
+        await rig.send(session, "ask me")
+        await bridge.until(lambda: bool(bridge.asked))
+        assert rig.wire.process.stdin is not None
+        await rig.wire.process.stdin.aclose()
+        with anyio.fail_after(WAIT_S):
+            assert await rig.wire.process.wait() == 0
 
 
 async def test_a_note_of_another_shape_is_named(desk: Desk) -> None:

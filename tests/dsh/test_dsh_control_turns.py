@@ -20,7 +20,7 @@ from acp_bridge.runtime.dsh.control_types import (
     StreamNote,
     StreamStarted,
 )
-from acp_bridge.vocabulary import JsonObject, SessionId, StreamDelta
+from acp_bridge.vocabulary import JsonObject, JsonValue, SessionId, StreamDelta
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process, pytest.mark.anyio]
 
@@ -258,7 +258,7 @@ BAD_CALLS: list[tuple[str, JsonObject, str]] = [
     ("bridge/state", {}, "sessionId must be a string"),
     ("bridge/history", {"sessionId": "never was"}, "never was"),
     ("bridge/no_such_thing", {}, "unknown DeepSeek Harness SDK runtime method"),
-    ("bridge/toString", {}, "unknown DeepSeek Harness SDK runtime method"),
+    ("toString", {}, "unknown DeepSeek Harness SDK runtime method"),
     ("bridge/hello", {"protocol": 99}, "speaks protocol 1, not 99"),
 ]
 
@@ -271,6 +271,37 @@ async def test_a_bad_call_is_refused_and_the_runtime_lives(
         await rig.wire.request(method, params)
     assert says in str(caught.value)
     assert await rig.control.models() != []
+
+
+METHODS = ("open", "resume", "fork", "cancel", "close", "steer", "set_mode", "set_model", "state")
+FIELDS = ("cwd", "model", "mcpServers", "timeoutMs", "sourceSessionId", "throughSeq", "title")
+ODD: list[JsonValue] = [None, 7, -1, 1.5, "", "x", "../x", [], [None], {}, {"provider": 1}]
+
+
+async def test_params_of_any_shape_are_answered_and_the_runtime_lives(rig: Rig) -> None:
+    session = await rig.open()
+    await rig.prompt(session)
+    refused = 0
+    for method, value in itertools.product((*METHODS, "rename", "history"), ODD):
+        ids: list[JsonValue] = [value, f"odd {refused}"]
+        if method not in ("cancel", "close"):
+            ids.append(session)
+        for one in ids:
+            params: JsonObject = dict.fromkeys((*FIELDS, "contentBlocks", "from"), value)
+            try:
+                await rig.wire.request(f"bridge/{method}", {**params, "sessionId": one})
+            except PeerError:
+                refused += 1
+    assert refused > 200
+    assert await rig.prompt(session) == "completed"
+
+
+@pytest.mark.parametrize("cwd", ["relative", "~"])
+async def test_a_session_lives_in_a_folder_with_an_absolute_path(rig: Rig, cwd: str) -> None:
+    session = SessionId(f"in {cwd}")
+    with pytest.raises(PeerError, match="cwd"):
+        await rig.control.open_session(Opening(session, cwd))
+    await rig.control.open_session(Opening(session, str(rig.cwd)))
 
 
 async def test_a_block_that_would_spoil_the_session_is_refused(rig: Rig) -> None:

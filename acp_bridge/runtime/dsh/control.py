@@ -185,7 +185,9 @@ class Control:
         """End the turn of a session and of all its subagents, and drop what waits in their inboxes.
 
         Subagents first, so that none of their notices starts a turn. Returns when all are quiet:
-        True if something ran. A subagent's id ends that one alone, and its parent is told.
+        True if something ran. A subagent's id ends that one alone, and its parent is told. Jobs in
+        the background go on. Send the next prompt when this has returned: one that comes before
+        may be dropped with the rest.
         """
         result = await self._object("bridge/cancel", {"sessionId": session_id})
         return members.flag(result, "wasRunning")

@@ -21,20 +21,26 @@ export async function judge(bridge, exec, next) {
   }
   const { verdict, reason, sandbox } = judgement ?? {}
   if (verdict === 'run') {
-    mark(bridge, exec, { sandbox: sandbox ?? undefined, wasAsked: false })
+    mark(bridge, exec, sandbox ?? undefined)
     return decision
   }
   if (verdict === 'ask') {
     // Counts only if the call gets to run, which the user's answer decides in between.
-    mark(bridge, exec, { sandbox: 'danger-full-access', wasAsked: true })
+    mark(bridge, exec, 'danger-full-access')
     return { kind: 'ask', reason: reason ?? 'the client wants to be asked' }
   }
   return { kind: 'deny', reason: reason ?? 'the client refused this call' }
 }
 
-function mark(bridge, exec, judgement) {
-  const sessionId = exec.agent.session.id
-  bridge.judged.set(exec, { ...judgement, sessionId, callId: exec.callId, isRunning: false })
+/**
+ * Note the sandbox that a call may have. A call that wishes for less gets what it wishes: the user
+ * saw the wish, and the runtime refuses an escalation to what is no wider than what is there.
+ */
+function mark(bridge, exec, sandbox) {
+  const modes = bridge.packages.sandbox.SANDBOX_MODES
+  const wish = modes.indexOf(exec.arguments?.sandbox_permissions)
+  const granted = wish >= 0 && wish < modes.indexOf(sandbox) ? modes[wish] : sandbox
+  bridge.judged.set(exec, { sessionId: exec.agent.session.id, sandbox: granted, isRunning: false })
 }
 
 function callParams(bridge, exec) {
@@ -53,8 +59,8 @@ function callParams(bridge, exec) {
 /**
  * Around a call's body: what runs inside is known to come from this call.
  *
- * Chains of promises that a body starts (a subagent, a wake of its own agent) outlive it: they see
- * the same judgement, so it says itself whether it still holds.
+ * Chains of promises that a body starts (a subagent, a job that wakes its own agent) outlive it and
+ * see the same judgement, so it says itself whether it still holds.
  */
 export function runJudged(bridge, exec, next) {
   const judgement = bridge.judged.get(exec)
@@ -69,19 +75,15 @@ export function runJudged(bridge, exec, next) {
   })
 }
 
-function judgementOf(bridge, sessionId) {
-  const judgement = bridge.running.getStore()
-  return judgement?.isRunning && judgement.sessionId === sessionId ? judgement : undefined
-}
-
 /** The sandbox that was allowed for the call that runs now, in the place of its session's. */
 export function widenSandbox(ctx, bridge) {
   const prototype = bridge.packages.sandbox?.SandboxPolicyService?.prototype
   if (typeof prototype?.resolve !== 'function') return
   const original = prototype.resolve
   prototype.resolve = function resolve(request = {}) {
-    const mode = request.mode ?? judgementOf(bridge, request.session?.id)?.sandbox
-    return original.call(this, mode === undefined ? request : { ...request, mode })
+    const call = bridge.running.getStore()
+    const holds = call?.isRunning && call.sessionId === request.session?.id && request.mode === undefined
+    return original.call(this, holds ? { ...request, mode: call.sandbox } : request)
   }
   ctx.effect(() => () => { prototype.resolve = original }, 'acp-bridge-control: sandbox')
 }
@@ -89,9 +91,6 @@ export function widenSandbox(ctx, bridge) {
 /** Whether a call may run, as the user says; nobody to say: no. */
 export async function approve(bridge, request) {
   const { session } = request.agent
-  const judgement = judgementOf(bridge, session.id)
-  // The user has allowed this very call and has seen its arguments, the wish to escalate included.
-  if (judgement?.wasAsked && judgement.callId === request.callId) return 'allowed-once'
   const call = callRow(session, request.callId)
   try {
     const answer = await bridge.ask('bridge/approve', {

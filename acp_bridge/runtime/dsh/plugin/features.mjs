@@ -35,7 +35,7 @@ export function featuresOf({ ctx, packages, server }) {
   const needs = {
     stream: agents,
     approve: first(agents, service('approval', 'request')),
-    judge: first(agents, knobs, from('sandbox', 'SandboxPolicyService')),
+    judge: first(agents, knobs, from('sandbox', 'SandboxPolicyService', 'SANDBOX_MODES')),
     ask_user: first(service('userQuestions', 'ask'), from('questions', 'UserQuestionError')),
     cancel: agents,
     close: first(open, service('subagents', 'drainDescendants'), service('sessions', 'flush')),
