@@ -32,6 +32,7 @@ from acp_bridge.wire.messages import Notification, Request
 
 if TYPE_CHECKING:
     from acp_bridge.runtime.dsh.adapter import DshRuntime
+    from acp_bridge.runtime.dsh.models import DshModels
 
 
 async def serve(
@@ -122,22 +123,12 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
     """
     from acp_bridge.runtime.dsh import adapter
     from acp_bridge.runtime.dsh.launch import home_of
-    from acp_bridge.runtime.dsh.models import DshModels
 
     if not _runs_here(settings):
         raise ConfigError(
             "The dsh runtime runs commands by itself, never in terminals of the client: leave "
             "--execution out."
         )
-    home = home_of(os.environ)
-    keys = Catalog(home=settings.home, environment=os.environ)
-    models = DshModels(
-        home=home,
-        configured=settings.model,
-        overrides=settings.models,
-        find_key=partial(keys.key, DEEPSEEK.name),
-        forget=keys.forget,
-    )
     outside = adapter.Outside(
         clock=_now_ms,
         new_id=_new_id,
@@ -146,7 +137,29 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
         scratch=settings.home,
     )
     return adapter.DshRuntime(
-        home=home, models=models, mode=MODES[settings.mode].mode, outside=outside
+        home=home_of(os.environ),
+        models=dsh_models(settings),
+        mode=MODES[settings.mode].mode,
+        outside=outside,
+    )
+
+
+def dsh_models(settings: Settings) -> "DshModels":
+    """The models and the key of the real runtime.
+
+    Raises:
+        ConfigError: the model that is set is not one of DeepSeek's.
+    """
+    from acp_bridge.runtime.dsh.launch import home_of
+    from acp_bridge.runtime.dsh.models import DshModels
+
+    keys = Catalog(home=settings.home, environment=os.environ)
+    return DshModels(
+        home=home_of(os.environ),
+        configured=settings.model,
+        overrides=settings.models,
+        find_key=partial(keys.key, DEEPSEEK.name),
+        forget=keys.forget,
     )
 
 

@@ -31,6 +31,7 @@ examples:
                                            serve with answers from a file, for tests
   acp-bridge sessions list                 what is stored; also show, verify, export, delete
   acp-bridge config                        what is in force, and where it comes from
+  acp-bridge doctor                        what is missing, and what to do about it
   acp-bridge --trace wire.jsonl            note both wire directions, for a bug report
 
 Every flag is also a variable (--model is ACP_BRIDGE_MODEL) and, but for --home and --log-stderr,
@@ -64,6 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import sessions
 
             return sessions.run(flags, options)
+        case "doctor":
+            from acp_bridge.cli import doctor
+
+            return doctor.run(flags, as_json=options["json"])
         case "config":
             from acp_bridge.cli import show_config
 
@@ -116,6 +121,14 @@ def _parser(*, with_actions: bool) -> argparse.ArgumentParser:
         description="Print every setting in force and where it comes from.",
     )
     _add_settings(show, default=argparse.SUPPRESS)
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is there, what is missing, and what to do about it",
+        description="Look at Python, the home folder, model and key; for --runtime dsh also at "
+        "DeepSeek Harness itself, which is started for that. Exit code 1: something is missing.",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object a line")
+    _add_settings(doctor, default=argparse.SUPPRESS)
     return parser
 
 

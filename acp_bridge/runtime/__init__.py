@@ -1,8 +1,9 @@
-"""Adapters that fill the `Runtime` port: the embedded harness now, the dsh process later.
+"""Adapters that fill the `Runtime` port: the embedded harness, and DeepSeek Harness as a process.
 
-Owns: which sessions are open, where their files lie, and what a list of sessions holds.
+Owns: which sessions are open, where their files lie, what a list of sessions holds, and (`dsh/`)
+the processes of the real runtime.
 
-Does not know: ACP, JSON-RPC, which editor asks.
+Does not know: ACP, which editor asks.
 
 Invariants:
 - A session is open at most once in a process; opening it again gives the same one.

@@ -244,21 +244,29 @@ class DshRuntime:
 
     def _new_host(self) -> Host:
         """Raises RuntimeFailedError: dsh is not there."""
-        launch = Launch(
+        return Host(
+            self.launch(),
+            model=self._models.first(),
+            is_subagent=partial(is_subagent, self._store),
+            flow=self._flow,
+            judge=self._asking.judge,
+            prepare=self._asking.listen,
+            start_wait_s=self._outside.start_wait_s,
+        )
+
+    def launch(self) -> Launch:
+        """How a process is started now.
+
+        Raises:
+            RuntimeFailedError: dsh is not there.
+            ConfigError: its key cannot be used.
+        """
+        return Launch(
             command=find_dsh(self._outside.command, self._outside.env),
             home=self._home,
             env=self._outside.env,
             key=self._models.find_key(),
             patches=self._patches(),
-        )
-        return Host(
-            launch,
-            model=self._models.first(),
-            is_subagent=self._is_subagent,
-            flow=self._flow,
-            judge=self._asking.judge,
-            prepare=self._asking.listen,
-            start_wait_s=self._outside.start_wait_s,
         )
 
     def _patches(self) -> list[Path]:
@@ -271,9 +279,6 @@ class DshRuntime:
 
     def _is_fresh(self, host: Host) -> bool:
         return host.launch.key == self._models.find_key()
-
-    def _is_subagent(self, session_id: str) -> bool:
-        return is_subagent(self._store, session_id)
 
     async def _flow(self) -> None:
         """All sessions are shown on one connection: any client knows whether it is read."""

@@ -1,13 +1,20 @@
 """What the control plugin asks and tells: judgements, the user's permission, and deltas."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.runtime.dsh.control import Control
-from acp_bridge.runtime.dsh.control_types import ApprovalAsk, CallToJudge, Judgement, StreamNote
+from acp_bridge.runtime.dsh.control_types import (
+    ApprovalAsk,
+    CallToJudge,
+    Judgement,
+    StreamNote,
+    UserAnswer,
+    UserAsk,
+)
 from acp_bridge.runtime.dsh.judging import Rules, judge, question_on
 from acp_bridge.runtime.dsh.session import DshSession
 from acp_bridge.vocabulary import Answer, CallId, SessionId, StreamDelta
@@ -33,6 +40,7 @@ class Asking:
     def listen(self, control: Control) -> None:
         """Take what a process's plugin asks and tells; before its hello."""
         control.answer_approvals(self.approve)
+        control.answer_questions(self.answer)
         control.listen_to_streams(self.stream)
 
     def stream(self, session_id: SessionId, note: StreamNote) -> None:
@@ -74,3 +82,22 @@ class Asking:
         if answer is Answer.CANCELLED:
             session.cancel()  # the runtime would only tell the model, and go on
         return answer
+
+    async def answer(self, ask: UserAsk) -> Sequence[UserAnswer] | None:
+        """The user's answer to a plan, as to a permission; other questions are declined.
+
+        ACP has no way to put them; the model is told that nobody answers.
+        """
+        session = self._find(ask.session_id)
+        plan = next((one for one in ask.questions if one.is_plan_review), None)
+        if session is None or plan is None or ask.call_id is None or len(ask.questions) > 1:
+            logger.info("session %s: a question of the model was declined", ask.session_id)
+            return None
+        permission = PermissionAsk(ask.call_id, "exit_plan_mode", plan.question, None)
+        match await session.client.ask_permission(permission):
+            case Answer.ALLOW_ONCE | Answer.ALLOW_ALWAYS:
+                return [UserAnswer(plan.question_id, selected=(plan.options[0][0],))]
+            case Answer.REJECT:
+                return [UserAnswer(plan.question_id, selected=(plan.options[-1][0],))]
+            case _:
+                return None

@@ -71,6 +71,7 @@ class Host:
         self._judge = judge
         self._prepare = prepare
         self._start_wait_s = start_wait_s
+        self._process: DshProcess | None = None
         self._client: HarnessClient | None = None
         self._control: Control | None = None
         self._hello: Hello | None = None
@@ -98,6 +99,11 @@ class Host:
         return self._hello
 
     @property
+    def last_words(self) -> str:
+        """The last lines of its stderr, without secrets."""
+        return "" if self._process is None else self._process.last_words
+
+    @property
     def usable(self) -> bool:
         """Whether it starts, or runs and goes on."""
         is_gone = self._client is not None and self._client.gone is not None
@@ -116,7 +122,7 @@ class Host:
     async def serve(self) -> None:
         """Run the process to its end. Raises nothing: `ready` does."""
         try:
-            process = await DshProcess.start(self.launch)
+            process = self._process = await DshProcess.start(self.launch)
         except BridgeError as fault:
             self._failure = fault
             self._greeted.set()
