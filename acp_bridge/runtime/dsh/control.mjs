@@ -2,8 +2,8 @@
  * acp-bridge's plugin for DeepSeek Harness 0.2.1-rc.2: what the SDK wire lacks, on that same wire.
  *
  * `patch.yml` inserts it into `dsh --profile sdk`. The contract (names, params, results, order) is
- * written down once, in `control.py`; this file and those in `plugin/` answer it. Each hook, and why
- * it is needed:
+ * written down once, in `control.py`; this file and those in `plugin/` answer it. Each hook, and
+ * why it is needed:
  *
  * - HarnessSdkJsonRpcServer.prototype.handleRequest: our methods come in on stdin, and no second
  *   channel is opened: one wire keeps one order between deltas and log rows.
@@ -23,7 +23,7 @@
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { approve, askUser, equipChild, judge, planOver, runJudged, widenSandbox } from './plugin/asking.mjs'
+import * as asking from './plugin/asking.mjs'
 import { PACKAGES, featuresOf } from './plugin/features.mjs'
 import * as options from './plugin/options.mjs'
 import * as sessions from './plugin/sessions.mjs'
@@ -48,10 +48,10 @@ export async function apply(ctx) {
   }
   ctx.effect(() => () => { prototype.handleRequest = original }, `${name}: requests`)
   listen(ctx, bridge)
-  widenSandbox(ctx, bridge)
+  asking.widenSandbox(ctx, bridge)
 }
 
-/** A package that this version lacks is undefined; without the SDK server there is nothing to do. */
+/** A package that this version lacks is undefined; without the SDK server nothing can be done. */
 async function importAll(loader) {
   const load = async (key) => {
     try {
@@ -93,12 +93,16 @@ class Bridge {
 
   agent(sessionId) {
     const agent = this.ctx.agents.get(requireText(sessionId, 'sessionId'))
-    if (agent === undefined) throw new Error(`session ${sessionId} is not open: open or resume it first`)
+    if (agent === undefined) {
+      throw new Error(`session ${sessionId} is not open: open or resume it first`)
+    }
     return agent
   }
 
   extrasOf(sessionId) {
-    if (!this.extras.has(sessionId)) this.extras.set(sessionId, { servers: [], selection: undefined })
+    if (!this.extras.has(sessionId)) {
+      this.extras.set(sessionId, { servers: [], selection: undefined })
+    }
     return this.extras.get(sessionId)
   }
 
@@ -165,18 +169,21 @@ function listen(ctx, bridge) {
   }))
   // Ahead of the SDK server's own listener, which sends the row.
   on('session/event', bridge.guarded('row', (session, { type, data }) => {
-    if (type === 'assistant/message' || type === 'assistant/attempt') bridge.streams.flush(session.id)
-    if (type === 'plan/mode' && data.active === false) planOver(bridge, session)
+    if (type === 'assistant/message' || type === 'assistant/attempt') {
+      bridge.streams.flush(session.id)
+    }
+    if (type === 'plan/mode' && data.active === false) asking.planOver(bridge, session)
   }), { prepend: true })
   on('agent/disposed', bridge.guarded('disposed', ({ agent }) => {
     bridge.streams.forget(agent.session.id)
     bridge.extras.delete(agent.session.id)
   }))
-  on('agent/created', ({ agent }) => equipChild(bridge, agent))
-  on('tools/pre-execute', (exec, next) => judge(bridge, exec, next))
-  on('tools/execute', (exec, next) => runJudged(bridge, exec, next))
-  on('approval/request', (request, next) => (bridge.greeted ? approve(bridge, request) : next()))
-  on('user-questions/request', (request, next) => (bridge.greeted ? askUser(bridge, request) : next()))
+  on('agent/created', ({ agent }) => asking.equipChild(bridge, agent))
+  on('tools/pre-execute', (exec, next) => asking.judge(bridge, exec, next))
+  on('tools/execute', (exec, next) => asking.runJudged(bridge, exec, next))
+  const by = (answer) => (request, next) => (bridge.greeted ? answer(bridge, request) : next())
+  on('approval/request', by(asking.approve))
+  on('user-questions/request', by(asking.askUser))
 }
 
 function requestMethods(bridge) {
@@ -196,13 +203,13 @@ function requestMethods(bridge) {
     rename: options.rename,
   }
   // An async function each: what it throws becomes the error answer, never an uncaught one.
-  const entries = Object.entries(methods)
-  return Object.fromEntries(entries.map(([key, call]) => [`bridge/${key}`, async (params) => call(bridge, params)]))
+  const served = ([key, call]) => [`bridge/${key}`, async (params) => call(bridge, params)]
+  return Object.fromEntries(Object.entries(methods).map(served))
 }
 
 function hello(bridge, params) {
   if (params.protocol !== PROTOCOL) {
-    throw new Error(`the control plugin speaks protocol ${PROTOCOL}, not ${params.protocol}: update acp-bridge`)
+    throw new Error(`the control plugin speaks protocol ${PROTOCOL}, not ${params.protocol}`)
   }
   const { boot, session } = bridge.packages
   const features = featuresOf(bridge)

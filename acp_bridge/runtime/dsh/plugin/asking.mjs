@@ -14,10 +14,12 @@ export async function judge(bridge, exec, next) {
   if (!bridge.judges || exec.agent === undefined || decision.kind !== 'allow') return decision
   let judgement
   try {
-    judgement = await bridge.transport.request('bridge/judge', callParams(bridge, exec), exec.signal)
+    const params = callParams(bridge, exec)
+    judgement = await bridge.transport.request('bridge/judge', params, exec.signal)
   } catch (error) {
     if (exec.signal?.aborted) return { kind: 'cancel' }
-    return { kind: 'deny', reason: `the client could not decide whether this call may run: ${messageOf(error)}` }
+    const reason = `the client could not decide whether this call may run: ${messageOf(error)}`
+    return { kind: 'deny', reason }
   }
   const { verdict, reason, sandbox } = judgement ?? {}
   if (verdict === 'run') {
@@ -45,13 +47,14 @@ function mark(bridge, exec, sandbox) {
 
 function callParams(bridge, exec) {
   const { session } = exec.agent
-  const isObject = exec.arguments !== null && typeof exec.arguments === 'object' && !Array.isArray(exec.arguments)
+  const given = exec.arguments
+  const isObject = given !== null && typeof given === 'object' && !Array.isArray(given)
   return {
     sessionId: session.id,
     rootSessionId: bridge.root(exec.agent).session.id,
     callId: String(exec.callId),
     toolName: exec.name,
-    arguments: isObject ? exec.arguments : {},
+    arguments: isObject ? given : {},
     cwd: bridge.ctx.get('workingDirectory')?.get(session) ?? session.header.cwd,
   }
 }
@@ -82,8 +85,9 @@ export function widenSandbox(ctx, bridge) {
   const original = prototype.resolve
   prototype.resolve = function resolve(request = {}) {
     const call = bridge.running.getStore()
-    const holds = call?.isRunning && call.sessionId === request.session?.id && request.mode === undefined
-    return original.call(this, holds ? { ...request, mode: call.sandbox } : request)
+    const isItsOwn = call?.isRunning && call.sessionId === request.session?.id
+    const widened = isItsOwn && request.mode === undefined ? { mode: call.sandbox } : {}
+    return original.call(this, { ...request, ...widened })
   }
   ctx.effect(() => () => { prototype.resolve = original }, 'acp-bridge-control: sandbox')
 }
@@ -96,7 +100,7 @@ export async function approve(bridge, request) {
     const answer = await bridge.ask('bridge/approve', {
       sessionId: session.id,
       rootSessionId: bridge.root(request.agent).session.id,
-      parentSessionId: session.header.origin === 'subagent' ? session.header.parentSession : undefined,
+      parentSessionId: parentOf(session),
       callId: request.callId,
       toolName: request.toolName,
       arguments: call?.arguments,
@@ -112,7 +116,7 @@ export async function approve(bridge, request) {
   }
 }
 
-/** The user's answers; an answer of another shape would fail inside the tool, so it counts as none. */
+/** The user's answers; one of another shape would fail inside the tool, so it counts as none. */
 export async function askUser(bridge, request) {
   const { session } = request.agent
   const review = request.questions.find((one) => one.intent?.kind === 'plan-review')
@@ -130,15 +134,21 @@ export async function askUser(bridge, request) {
     })),
   }, request.signal)
   const fits = (one) => typeof one?.id === 'string' && Array.isArray(one.selected)
-  if (Array.isArray(answer?.answers) && answer.answers.every(fits)) return { answers: answer.answers }
+  if (Array.isArray(answer?.answers) && answer.answers.every(fits)) {
+    return { answers: answer.answers }
+  }
   const { UserQuestionError } = bridge.packages.questions
   throw new UserQuestionError('The user did not answer the questions.', 'ASK_CANCELLED')
 }
 
+function parentOf({ header }) {
+  return header.origin === 'subagent' ? header.parentSession : undefined
+}
+
 /** The log's row of a call, or of the newest one. */
 function callRow(session, callId) {
-  const fits = (row) => row.type === 'tool/call' && (callId === undefined || row.data.callId === callId)
-  return session.snapshotEvents().findLast(fits)?.data
+  const isIt = ({ type, data }) => type === 'tool/call' && (callId ?? data.callId) === data.callId
+  return session.snapshotEvents().findLast(isIt)?.data
 }
 
 /**
@@ -150,7 +160,8 @@ export async function equipChild(bridge, agent) {
   try {
     const root = bridge.root(agent)
     if (root === agent || !bridge.greeted) return
-    if (bridge.judges && knobsOf(bridge, root.session).policy === 'ask') setPolicy(bridge, agent, 'ask')
+    const rootAsks = knobsOf(bridge, root.session).policy === 'ask'
+    if (bridge.judges && rootAsks) setPolicy(bridge, agent, 'ask')
     for (const config of bridge.extras.get(root.session.id)?.servers ?? []) {
       await agent.ctx.plugin(bridge.packages.mcp, mcpConfig(bridge, config, agent))
     }

@@ -25,28 +25,39 @@ export function featuresOf({ ctx, packages, server }) {
     const lacking = exported.find((one) => packages[key]?.[one] === undefined)
     return lacking === undefined ? undefined : `${PACKAGES[key]} does not export ${lacking}`
   }
-  const inServer = (member, type) => (server[member] instanceof type ? undefined : `the SDK server has no ${member}`)
+  const inServer = (member) => {
+    return server[member] instanceof Map ? undefined : `the SDK server has no ${member}`
+  }
   const first = (...lacks) => lacks.find((lack) => lack !== undefined)
 
   const agents = service('agents', 'get', 'list', 'isOwnedBy', 'create', 'resume')
-  const knobs = first(service('approval', 'effectivePolicy'), service('sandboxPolicy', 'overrideOf'), from('approval', 'setApprovalPolicy'))
-  const open = first(agents, inServer('sessions', Map), inServer('sessionCreations', Map), from('agent', 'installModelSelection'))
+  const knobs = first(
+    service('approval', 'effectivePolicy'),
+    service('sandboxPolicy', 'overrideOf'),
+    from('approval', 'setApprovalPolicy'),
+    from('sandbox', 'SANDBOX_MODES', 'setSandboxMode'),
+  )
+  const selection = from('agent', 'installModelSelection')
+  const open = first(agents, inServer('sessions'), inServer('sessionCreations'), selection)
+  const flush = service('sessions', 'flush')
   const history = first(agents, service('sessionQuery', 'observeSession'))
+  const llm = service('llm', 'listProviders', 'listModels', 'resolveModelInfo', 'resolveCallConfig')
+  const message = first(from('llm', 'createUserMessage'), from('attachment', 'admitEncodedImages'))
   const needs = {
     stream: agents,
     approve: first(agents, service('approval', 'request')),
-    judge: first(agents, knobs, from('sandbox', 'SandboxPolicyService', 'SANDBOX_MODES')),
+    judge: first(agents, knobs, from('sandbox', 'SandboxPolicyService')),
     ask_user: first(service('userQuestions', 'ask'), from('questions', 'UserQuestionError')),
     cancel: agents,
-    close: first(open, service('subagents', 'drainDescendants'), service('sessions', 'flush')),
-    steer: first(agents, from('llm', 'createUserMessage'), from('attachment', 'admitEncodedImages')),
+    close: first(open, service('subagents', 'drainDescendants'), flush),
+    steer: first(agents, message),
     open,
     mcp: first(open, from('mcp', 'Config', 'apply')),
-    models: first(service('llm', 'listProviders', 'listModels', 'resolveModelInfo', 'resolveCallConfig'), from('agent', 'installModelSelection')),
-    mode: first(agents, knobs, service('planMode', 'get', 'set'), from('sandbox', 'setSandboxMode', 'SANDBOX_MODES')),
+    models: first(llm, selection),
+    mode: first(agents, knobs, service('planMode', 'get', 'set')),
     title: service('sessionTitle', 'get', 'rename'),
     history,
-    fork: first(open, history, service('sessions', 'flush'), from('session', 'buildForkSeed')),
+    fork: first(open, history, flush, from('session', 'buildForkSeed')),
   }
   return Object.fromEntries(Object.entries(needs).map(([key, lack]) => [key, lack ?? true]))
 }

@@ -4,7 +4,10 @@ import { requireText } from './values.mjs'
 
 export function knobsOf({ ctx }, session) {
   const sandbox = ctx.get('sandboxPolicy')
-  return { sandbox: sandbox.overrideOf(session) ?? sandbox.defaultMode, policy: ctx.get('approval').effectivePolicy(session) }
+  return {
+    sandbox: sandbox.overrideOf(session) ?? sandbox.defaultMode,
+    policy: ctx.get('approval').effectivePolicy(session),
+  }
 }
 
 export function setPolicy(bridge, agent, policy) {
@@ -17,7 +20,9 @@ export function setPolicy(bridge, agent, policy) {
 export function setMode(bridge, { sessionId, sandbox, policy, planning }) {
   const agent = bridge.agent(sessionId)
   const { SANDBOX_MODES, setSandboxMode } = bridge.packages.sandbox
-  if (!SANDBOX_MODES.includes(sandbox)) throw new Error(`sandbox must be one of ${SANDBOX_MODES.join(', ')}`)
+  if (!SANDBOX_MODES.includes(sandbox)) {
+    throw new Error(`sandbox must be one of ${SANDBOX_MODES.join(', ')}`)
+  }
   if (policy !== 'ask' && policy !== 'never') throw new Error('policy must be ask or never')
   const before = knobsOf(bridge, agent.session)
   if (before.sandbox !== sandbox || before.policy !== policy) {
@@ -53,15 +58,17 @@ export function select(bridge, agent, current) {
 
 export function selectionOf(model) {
   if (typeof model?.provider !== 'string' || typeof model.model !== 'string') return undefined
-  return { provider: model.provider, model: model.model, ...(model.effort ? { reasoningEffort: model.effort } : {}) }
+  const effort = model.effort ? { reasoningEffort: model.effort } : {}
+  return { provider: model.provider, model: model.model, ...effort }
 }
 
-/** What the log's last request used: the runtime by itself goes back to the choice of `initialize`. */
+/** What the log's last request used: by itself the runtime goes back to that of `initialize`. */
 export function storedSelection(session) {
   const header = session.requestHeader()
   if (header === undefined) return undefined
   const { provider, model, reasoningEffort } = header.config
-  return selectionOf({ provider, model, effort: header.adapterDefaults?.reasoningEffort ? undefined : reasoningEffort })
+  const isDefault = header.adapterDefaults?.reasoningEffort === true
+  return selectionOf({ provider, model, effort: isDefault ? undefined : reasoningEffort })
 }
 
 export async function models({ ctx }) {
@@ -104,5 +111,6 @@ export function state(bridge, { sessionId }) {
 
 export function rename(bridge, { sessionId, title }) {
   const { session } = bridge.agent(sessionId)
-  return { title: bridge.ctx.get('sessionTitle').rename(session, requireText(title, 'title')).title }
+  const titles = bridge.ctx.get('sessionTitle')
+  return { title: titles.rename(session, requireText(title, 'title')).title }
 }

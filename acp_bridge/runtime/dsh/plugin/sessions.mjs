@@ -9,11 +9,13 @@ const PAGE_CHARS_MAX = 1_000_000
 
 export function open(bridge, params) {
   const meta = { cwd: requireText(params.cwd, 'cwd') }
-  return opened(bridge, params, (id, common) => bridge.ctx.agents.create({ sessionId: id, meta, ...common }))
+  const { agents } = bridge.ctx
+  return opened(bridge, params, (id, common) => agents.create({ sessionId: id, meta, ...common }))
 }
 
 export function resume(bridge, params) {
-  return opened(bridge, params, (id, common) => bridge.ctx.agents.resume({ resumeSessionId: id, ...common }))
+  const { agents } = bridge.ctx
+  return opened(bridge, params, (id, common) => agents.resume({ resumeSessionId: id, ...common }))
 }
 
 /**
@@ -27,9 +29,10 @@ export async function fork(bridge, params) {
   const boundary = params.throughSeq ?? events.findLast((row) => row.type === 'turn/end')?.seq
   if (boundary === undefined) throw new Error(`session ${source} has no completed turn to fork`)
   if (!Number.isSafeInteger(boundary) || boundary < 0 || boundary >= events.length) {
-    throw new Error(`session ${source} has no row ${boundary}: its last one is ${events.length - 1}`)
+    throw new Error(`session ${source} has no row ${boundary}: there are ${events.length}, from 0`)
   }
-  const seed = bridge.packages.session.buildForkSeed(events, boundary).map((row) => ownDelivery(row, id))
+  const { buildForkSeed } = bridge.packages.session
+  const seed = buildForkSeed(events, boundary).map((row) => ownDelivery(row, id))
   const meta = { cwd: requireText(params.cwd, 'cwd'), isSeeded: true }
   await opened(bridge, params, (sessionId, common) => bridge.ctx.agents.create({
     sessionId, seed, inheritedEventCount: boundary + 1, meta, ...common,
@@ -38,19 +41,21 @@ export async function fork(bridge, params) {
   return { throughSeq: boundary }
 }
 
-/** A copied delivery row that names its source makes a parentless fork unreadable to this version. */
+/** A copied delivery row that names its source makes a fork unreadable to this version. */
 function ownDelivery(row, id) {
   if (row.type !== 'session-log-deepseek/delivery-accepted') return row
   return { ...row, data: { ...row.data, sessionId: id } }
 }
 
-/** Start an agent with its model and MCP servers, and give it to the SDK server as one of its own. */
+/** Start an agent with its model and MCP servers, and give it to the SDK server as its own. */
 async function opened(bridge, params, start) {
   const { server } = bridge
   const id = requireText(params.sessionId, 'sessionId')
   if (!server.initialized) throw new Error('SDK server is not initialized')
   if (server.shuttingDown) throw new Error('SDK server is shutting down')
-  if (server.sessions.has(id) || server.sessionCreations.has(id)) throw new Error(`session ${id} is already open or opening`)
+  if (server.sessions.has(id) || server.sessionCreations.has(id)) {
+    throw new Error(`session ${id} is already open or opening`)
+  }
   const opening = start(id, commonOptions(bridge, id, params)).then((handle) => {
     const record = { handle, failure: undefined }
     server.sessions.set(id, record)
@@ -78,14 +83,17 @@ function commonOptions(bridge, id, params) {
     setup: async (agentCtx, agent) => {
       bridge.extrasOf(id).servers = servers
       select(bridge, agent, selectionOf(params.model) ?? storedSelection(agent.session))
-      for (const config of servers) await agentCtx.plugin(bridge.packages.mcp, mcpConfig(bridge, config, agent))
+      for (const config of servers) {
+        await agentCtx.plugin(bridge.packages.mcp, mcpConfig(bridge, config, agent))
+      }
     },
   }
 }
 
 function routeOf(server, model) {
-  const { provider, model: name, reasoningEffort, maxTokens } = server
-  const chosen = selectionOf(model) ?? { provider, model: name, ...(reasoningEffort === undefined ? {} : { reasoningEffort }) }
+  const { provider, reasoningEffort, maxTokens } = server
+  const standing = { provider, model: server.model, effort: reasoningEffort }
+  const chosen = selectionOf(model) ?? selectionOf(standing)
   return { ...chosen, ...(maxTokens === undefined ? {} : { maxTokens }) }
 }
 
@@ -112,7 +120,9 @@ export async function close(bridge, params) {
 export async function history(bridge, params) {
   const { header, events } = await read(bridge, requireText(params.sessionId, 'sessionId'))
   const from = params.from ?? 0
-  if (!Number.isSafeInteger(from) || from < 0) throw new Error('from must be a row number, counted from 0')
+  if (!Number.isSafeInteger(from) || from < 0) {
+    throw new Error('from must be a row number, counted from 0')
+  }
   let chars = 0
   let end = from
   while (end < events.length && chars < PAGE_CHARS_MAX) {
@@ -125,7 +135,9 @@ export async function history(bridge, params) {
 /** Header and rows of a session, open or cold. */
 async function read(bridge, sessionId) {
   const live = bridge.ctx.agents.get(sessionId)
-  if (live !== undefined) return { header: live.session.header, events: live.session.snapshotEvents() }
+  if (live !== undefined) {
+    return { header: live.session.header, events: live.session.snapshotEvents() }
+  }
   const observed = await bridge.ctx.get('sessionQuery').observeSession(sessionId)
   try {
     return { header: observed.header, events: [...observed.events] }

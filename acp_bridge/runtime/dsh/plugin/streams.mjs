@@ -29,7 +29,8 @@ export class Streams {
     const last = this.#calls.get(sessionId)?.place
     const attempt = last?.turn === turn && last.step === step ? last.attempt + 1 : 1
     this.forget(sessionId)
-    const call = { place: { sessionId, turn, step, attempt }, held: undefined, sentAt: 0, timer: undefined }
+    const place = { sessionId, turn, step, attempt }
+    const call = { place, held: undefined, sentAt: 0, timer: undefined }
     this.#calls.set(sessionId, call)
     this.#tell(call, { event: 'start' })
   }
@@ -38,7 +39,7 @@ export class Streams {
     const kind = KINDS[chunk.type]
     const call = this.#calls.get(sessionId)
     if (kind === undefined || call === undefined || chunk.text === '') return
-    if (call.held !== undefined && (call.held.block !== chunk.index || call.held.kind !== kind)) this.#send(call)
+    if (call.held?.block !== chunk.index || call.held.kind !== kind) this.#send(call)
     call.held ??= { block: chunk.index, kind, text: '' }
     call.held.text += chunk.text
     // A first or a slow delta leaves at once: merging must not cost what streaming is for.
@@ -50,8 +51,9 @@ export class Streams {
     const call = this.#calls.get(sessionId)
     if (call === undefined) return
     this.#send(call)
-    const kind = outcome.kind === 'committed' ? outcome.eventType.replace('assistant/', '') : 'abandoned'
-    this.#tell(call, { event: 'end', outcome: kind, seq: outcome.seq })
+    const { kind, eventType, seq } = outcome
+    const became = kind === 'committed' ? eventType.replace('assistant/', '') : 'abandoned'
+    this.#tell(call, { event: 'end', outcome: became, seq })
   }
 
   /** Send what is held of a session, whatever the backlog: its row is about to follow. */

@@ -75,8 +75,10 @@ export async function steer(bridge, { sessionId, contentBlocks }) {
   return { messageId: message.id }
 }
 
-/** Images go to the attachment store, as with `session/prompt`. A block of another kind would spoil
- * the session for good, so it is refused. */
+/**
+ * Images go to the attachment store, as with `session/prompt`. A block of another kind would spoil
+ * the session for good, so it is refused.
+ */
 async function storedContent({ ctx, packages }, blocks) {
   const isText = (block) => block?.type === 'text' && typeof block.text === 'string'
   const images = blocks.filter((block) => block?.type === 'image')
@@ -86,5 +88,6 @@ async function storedContent({ ctx, packages }, blocks) {
   if (images.length === 0) return blocks
   const encoded = images.map(({ data, mimeType }) => ({ data, mediaType: mimeType }))
   const refs = await packages.attachment.admitEncodedImages(ctx.get('attachments'), encoded)
-  return blocks.map((block) => (isText(block) ? block : { type: 'image', attachment: refs[images.indexOf(block)] }))
+  const stored = (image) => ({ type: 'image', attachment: refs[images.indexOf(image)] })
+  return blocks.map((block) => (isText(block) ? block : stored(block)))
 }
