@@ -1,5 +1,6 @@
 """An editor, a real ``acp-bridge --runtime dsh``, the real runtime, and a model on loopback."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,13 @@ class DshPlace(Place):
         ignore = shutil.ignore_patterns("__pycache__", "control.mjs")
         shutil.copytree(package, copy, ignore=ignore)
         self.env["PYTHONPATH"] = str(copy.parent)
+
+
+def shared_homes() -> Path:
+    """Stores that the real runtime wrote, as `conftest.real_log` finds them."""
+    repo = Path(__file__).resolve().parent.parent.parent
+    shared = Path(os.environ.get("ACP_BRIDGE_SHARED", repo.parent / "shared"))
+    return shared / "data" / "dsh-0.2.1rc2" / "homes"
 
 
 def end_of(bridge: Bridge, session: str, words: str = "go", *, wait_s: float = 60) -> Any:

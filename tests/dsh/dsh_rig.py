@@ -156,7 +156,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        data = self.rfile.read(int(self.headers["content-length"]))
+        if not self.path.endswith("/messages"):
+            self._upload()
+            return
+        body = json.loads(data)
         session_id = self.headers.get("x-deepseek-harness-session-id", "")
         with self.server.came:
             self.server.requests[session_id].append(body)
@@ -171,10 +175,17 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):  # the runtime was killed meanwhile
             self._stream(blocks, self.server.gates[session_id])
 
+    def _upload(self) -> None:
+        """Take a picture, which the runtime sends ahead of the request that shows it."""
+        self._say(200, {"id": "file_1", "type": "file", "filename": "x", "size_bytes": 1})
+
     def _refuse(self) -> None:
         error = {"type": "authentication_error", "message": "invalid x-api-key"}
-        data = json.dumps({"type": "error", "error": error}).encode()
-        self.send_response(401)
+        self._say(401, {"type": "error", "error": error})
+
+    def _say(self, status: int, body: Message) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()

@@ -315,3 +315,13 @@ async def test_a_choice_without_the_plugin_is_stored_and_holds_for_the_next_proc
             "max",
         )
         assert await prompted(again) == TurnEnd("completed")
+
+
+async def test_a_start_that_nobody_waits_for_any_more_is_ended_at_once(world: World) -> None:
+    async with world.runtime("hangs") as runtime:
+        session = await world.new(runtime)
+        turn = session.admit(said("hello"))
+        with anyio.fail_after(8):
+            await session.close()
+        assert await turn.ended() == TurnEnd("aborted")
+        await world.new(runtime)

@@ -131,6 +131,8 @@ class Host:
         self._client = HarnessClient(
             _PacedProcess(process, self._flow), is_subagent=self._is_subagent, stray=process.note
         )
+        if self._leaving:
+            self._hurry()
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(process.hear_errors)
@@ -158,15 +160,22 @@ class Host:
         Bounded by some seconds; a turn that runs is closed as aborted.
         """
         self._leaving = True
-        if self._client is not None and self._greeted.is_set() and not self.ended.is_set():
+        if not self._greeted.is_set():
+            self._hurry()
+        elif self._client is not None and not self.ended.is_set():
             with anyio.move_on_after(SHUTDOWN_WAIT_S):
                 try:
                     await self._client.request("shutdown", {})
                 except (PeerError, PeerGoneError) as fault:
                     logger.info("shutdown: %s", fault.details)
-        if self._client is not None:
             self._client.stop("The runtime was shut down.")
         await self.ended.wait()
+
+    def _hurry(self) -> None:
+        """End a start that nobody waits for; if there is no process yet, `serve` ends it."""
+        if self._process is not None and self._client is not None:
+            self._process.exit_wait_s = 0
+            self._client.stop("The runtime is not needed any more.")
 
     async def _greet(self) -> None:
         try:

@@ -36,8 +36,13 @@ class Hosts:
         """Every process that was not seen to end, with the sessions in it."""
 
     def prewarm(self) -> None:
-        """Begin to start a process, if none stands ready."""
-        if self._idle is None or not self._idle.usable:
+        """Begin to start a process, if none stands ready.
+
+        Raises:
+            RuntimeFailedError: there is none to start; says why.
+        """
+        is_ready = self._idle is not None and self._idle.usable
+        if not is_ready and self._shared() is None:
             self._idle = self._start()
 
     async def take(self, session_id: SessionId) -> Host:
@@ -52,6 +57,9 @@ class Hosts:
                 await host.ready()
             except RuntimeFailedError:
                 self._users.pop(host, None)
+                raise
+            except BaseException:  # whoever waited is gone; the next one takes it
+                self._idle = host
                 raise
             self._users[host].add(session_id)
             return host

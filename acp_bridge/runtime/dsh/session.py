@@ -70,6 +70,9 @@ logger = logging.getLogger(__name__)
 CANCEL_WAIT_S: Final = 8.0
 """How long a cancel may take: a command that ignores SIGTERM is killed after 3 s."""
 
+OPEN_WAIT_S: Final = 30.0
+"""How long the runtime may take to open a session: 20 ms, and more for a log of many megabytes."""
+
 CLOSE_WAIT_S: Final = 15.0
 """How long a close may take: a cancel, and the end of the process."""
 
@@ -125,6 +128,7 @@ class DshSession:
         self._host: Host | None = None
         self._heard = ExitStack()
         self._opening = anyio.Lock()
+        self._preparing: set[anyio.CancelScope] = set()
         self._unsaid: list[Draft] = []
         """Choices that the runtime could not be told: rows for the log's next opening by us."""
         self._fold: PromptFold | None = None
@@ -356,10 +360,14 @@ class DshSession:
         self._shop.group.start_soon(self._prepare)
 
     async def _prepare(self) -> None:
-        try:
-            await self._opened(is_prompted=False)
-        except BridgeError as failure:
-            logger.warning("session %s: %s", self.session_id, failure.details)
+        with anyio.CancelScope() as scope:
+            self._preparing.add(scope)
+            try:
+                await self._opened(is_prompted=False)
+            except BridgeError as failure:
+                logger.warning("session %s: %s", self.session_id, failure.details)
+            finally:
+                self._preparing.discard(scope)
 
     async def _opened(self, *, is_prompted: bool) -> Session | None:
         """The session as the wire has it, opened there if need be.
@@ -377,18 +385,24 @@ class DshSession:
                 await self._continue_log()
             elif self._unsaid:
                 await self._continue_log()
+            if not self._events and not is_prompted:
+                self._shop.hosts.prewarm()
+                return None
             host = await self._shop.hosts.take(self.session_id)
             try:
-                if not self._events:
-                    if not is_prompted:
-                        await self._shop.hosts.release(host, self.session_id)
-                        return None
-                    await self._begin_log(host)
-                return await self._open_in(host)
-            except BaseException:
-                if self._host is None:
-                    with anyio.CancelScope(shield=True):
-                        await self._shop.hosts.release(host, self.session_id)
+                # Shielded: else the runtime might open it for nobody, and keep its lock.
+                with anyio.fail_after(OPEN_WAIT_S, shield=True):
+                    if not self._events:
+                        await self._begin_log(host)
+                    return await self._open_in(host)
+            except BaseException as failure:
+                with anyio.CancelScope(shield=True):
+                    await self._shop.hosts.release(host, self.session_id)
+                if isinstance(failure, TimeoutError):
+                    raise RuntimeFailedError(
+                        f"DeepSeek Harness did not open session {self.session_id} within "
+                        f"{OPEN_WAIT_S:.0f} s: try again."
+                    ) from failure
                 raise
 
     async def _open_in(self, host: Host) -> Session:
@@ -462,6 +476,8 @@ class DshSession:
             await host.ended.wait()
 
     async def _release(self) -> None:
+        for scope in self._preparing:
+            scope.cancel()
         async with self._opening:
             await self._leave()
             if self._unsaid:
