@@ -5,6 +5,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -140,6 +141,8 @@ def main() -> int:
             break
     for writer in fake.open.values():
         writer.close()
+    if HOW == "hangs":
+        signal.pause()
     return 0
 
 

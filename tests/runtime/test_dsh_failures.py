@@ -317,7 +317,10 @@ async def test_a_choice_without_the_plugin_is_stored_and_holds_for_the_next_proc
         assert await prompted(again) == TurnEnd("completed")
 
 
-async def test_a_start_that_nobody_waits_for_any_more_is_ended_at_once(world: World) -> None:
+async def test_a_start_that_nobody_waits_for_any_more_is_ended_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acp_bridge.runtime.dsh.process.EXIT_WAIT_S", 1000)  # it never leaves
     async with world.runtime("hangs") as runtime:
         session = await world.new(runtime)
         turn = session.admit(said("hello"))

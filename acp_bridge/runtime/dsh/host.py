@@ -25,6 +25,9 @@ START_WAIT_S: Final = 60.0
 SHUTDOWN_WAIT_S: Final = 3.0
 """How long ``shutdown`` may take to close its logs: 0.2 s with a running turn."""
 
+END_WAIT_S: Final = 12.0
+"""How long the whole end of a process may take: above its own bounds, which add up to 10 s."""
+
 Flow = Callable[[], Awaitable[None]]
 
 
@@ -169,7 +172,14 @@ class Host:
                 except (PeerError, PeerGoneError) as fault:
                     logger.info("shutdown: %s", fault.details)
             self._client.stop("The runtime was shut down.")
-        await self.ended.wait()
+        await self.wait_ended()
+
+    async def wait_ended(self) -> None:
+        """Wait until nothing of it runs any more; bounded."""
+        with anyio.move_on_after(END_WAIT_S) as bound:
+            await self.ended.wait()
+        if bound.cancelled_caught:
+            logger.error("a runtime process does not end")
 
     def _hurry(self) -> None:
         """End a start that nobody waits for; if there is no process yet, `serve` ends it."""

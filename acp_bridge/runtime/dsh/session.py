@@ -288,7 +288,7 @@ class DshSession:
         fold.expect(await session.prompt(content_for_runtime(prompt)))
         await self._until_quiet(session, fold)
         if fold.end is None:
-            return TurnEnd("error", "The runtime gave the prompt no turn: send it again.")
+            return TurnEnd("error", "The prompt was given no turn: send it again.", "INTERNAL")
         return end_from_reason(fold.end)
 
     async def _until_quiet(self, session: Session, fold: PromptFold) -> None:
@@ -473,7 +473,7 @@ class DshSession:
             host.client.forget(self.session_id)
         await self._shop.hosts.release(host, self.session_id)
         if not host.usable:
-            await host.ended.wait()
+            await host.wait_ended()
 
     async def _release(self) -> None:
         for scope in self._preparing:
