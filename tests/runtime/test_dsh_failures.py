@@ -10,7 +10,12 @@ import anyio
 import pytest
 from fake_dsh_program import SECRET
 
-from acp_bridge.errors import AuthRequiredError, ConfigError, SessionConflictError
+from acp_bridge.errors import (
+    AuthRequiredError,
+    ConfigError,
+    InvalidParamsError,
+    SessionConflictError,
+)
 from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
 from acp_bridge.runtime.dsh.adapter import DshRuntime, Outside
 from acp_bridge.runtime.dsh.models import DshModels
@@ -328,3 +333,17 @@ async def test_a_start_that_nobody_waits_for_any_more_is_ended_at_once(
             await session.close()
         assert await turn.ended() == TurnEnd("aborted")
         await world.new(runtime)
+
+
+async def test_choices_that_are_made_at_once_all_hold(world: World) -> None:
+    async with world.runtime() as runtime:
+        session = await world.new(runtime)
+        await prompted(session)
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.choose, "mode", "plan")
+            group.start_soon(session.choose, "model", "deepseek:deepseek-v4-pro")
+        options = session.options()
+        assert (options.mode, options.model_id) == ("plan", "deepseek:deepseek-v4-pro")
+        assert await prompted(session) == TurnEnd("completed")
+        with pytest.raises(InvalidParamsError, match="There is no mode 'yolo' to choose"):
+            await session.choose("mode", "yolo")

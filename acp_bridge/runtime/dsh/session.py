@@ -213,11 +213,10 @@ class DshSession:
 
     async def choose(self, option: OptionName, value: str) -> None:
         """Choose a value: see `ports.LiveSession`."""
-        before = (self._mode, self._model)
-        mode, model = self._chosen(option, value)
-        if (mode, model) == before:
-            return
         async with self._opening:
+            mode, model = self._chosen(option, value)
+            if (mode, model) == (self._mode, self._model):
+                return
             drafts = mode_rows(mode, before=self._mode) if option == "mode" else [_selection(model)]
             host = self._host
             if host is not None and host.usable and host.control is not None:
