@@ -56,6 +56,7 @@ class Settings(NamedTuple):
     background: str = "hold"
     subagent_depth: int = 3
     subagent_limit: int = 16
+    dsh: str | None = None
     trace: Path | None = None
     record_model_requests: Path | None = None
     log_stderr: bool = False
@@ -117,6 +118,7 @@ SETTINGS: Final = (
         "how many subagents of one session may work at once",
         is_count=True,
     ),
+    Setting("dsh", "ACP_BRIDGE_DSH", "the dsh command, for --runtime dsh"),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
     Setting(
         "record_model_requests",
@@ -298,6 +300,7 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         background=text("background") or "hold",
         subagent_depth=int(text("subagent_depth") or 0),
         subagent_limit=int(text("subagent_limit") or 0),
+        dsh=text("dsh"),
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),
         log_stderr=(text("log_stderr") or "").lower() in _TRUE,

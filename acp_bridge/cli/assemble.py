@@ -5,7 +5,9 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -22,16 +24,16 @@ from acp_bridge.errors import BridgeError, ConfigError, RemoteProtocolError
 from acp_bridge.harness.memory import SCRIPTED
 from acp_bridge.harness.modes import MODES
 from acp_bridge.models.catalog import Catalog
+from acp_bridge.models.known import DEEPSEEK
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.subagents.delegation import Limits
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
-NO_DSH = (
-    "The dsh runtime is not in this version of acp-bridge: start it with `--runtime embedded`, "
-    "or leave the flag out."
-)
+if TYPE_CHECKING:
+    from acp_bridge.runtime.dsh.adapter import DshRuntime
+    from acp_bridge.runtime.dsh.models import DshModels
 
 
 async def serve(
@@ -51,8 +53,6 @@ async def serve(
         ConfigError: the settings cannot be used.
         RemoteProtocolError: the client speaks LSP.
     """
-    if settings.runtime != "embedded":
-        raise ConfigError(NO_DSH)
     face: AgentFace | None = None
     refused: RemoteProtocolError | None = None
 
@@ -63,13 +63,13 @@ async def serve(
     endpoint = Endpoint(stream, admit)  # type: ignore[arg-type]  # as AgentFace.admit says
     async with (
         open_catalog(settings) as catalog,
-        embedded_runtime(settings, catalog) as runtime,
+        any_runtime(settings, catalog) as runtime,
         anyio.create_task_group() as tasks,
     ):
 
         def opened() -> None:
             # The reply is with the writer already, which runs before a task that starts now.
-            tasks.start_soon(_get_ready, catalog)
+            tasks.start_soon(_get_ready, None if settings.runtime == "dsh" else catalog)
 
         agent = AcpAgent(
             runtime=runtime,
@@ -96,11 +96,20 @@ def _runs_here(settings: Settings) -> bool:
     return settings.execution == "local"
 
 
+def any_runtime(
+    settings: Settings, catalog: ModelCatalog
+) -> "AbstractAsyncContextManager[EmbeddedRuntime | DshRuntime]":
+    """The runtime that the settings name."""
+    return (
+        dsh_runtime(settings) if settings.runtime == "dsh" else embedded_runtime(settings, catalog)
+    )
+
+
 def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
     """The harness in this process, with the outer world and these models."""
     outside = Outside(
-        clock=lambda: time.time_ns() // 1_000_000,
-        new_id=lambda: str(uuid.uuid4()),
+        clock=_now_ms,
+        new_id=_new_id,
         chance=random.random,
         env=os.environ,
     )
@@ -115,6 +124,62 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         limits=Limits(settings.subagent_depth, settings.subagent_limit),
         detaches=settings.background == "detach",
     )
+
+
+def dsh_runtime(settings: Settings) -> "DshRuntime":
+    """The real runtime on its own home, with our key if we have one.
+
+    Raises:
+        ConfigError: the settings do not fit it.
+    """
+    from acp_bridge.runtime.dsh import adapter
+    from acp_bridge.runtime.dsh.launch import home_of
+
+    if not _runs_here(settings):
+        raise ConfigError(
+            "The dsh runtime runs commands by itself, never in terminals of the client: leave "
+            "--execution out."
+        )
+    outside = adapter.Outside(
+        clock=_now_ms,
+        new_id=_new_id,
+        env=os.environ,
+        command=settings.dsh,
+        scratch=settings.home,
+    )
+    return adapter.DshRuntime(
+        home=home_of(os.environ),
+        models=dsh_models(settings),
+        mode=MODES[settings.mode].mode,
+        outside=outside,
+    )
+
+
+def dsh_models(settings: Settings) -> "DshModels":
+    """The models and the key of the real runtime.
+
+    Raises:
+        ConfigError: the model that is set is not one of DeepSeek's.
+    """
+    from acp_bridge.runtime.dsh.launch import home_of
+    from acp_bridge.runtime.dsh.models import DshModels
+
+    keys = Catalog(home=settings.home, environment=os.environ)
+    return DshModels(
+        home=home_of(os.environ),
+        configured=settings.model,
+        overrides=settings.models,
+        find_key=partial(keys.key, DEEPSEEK.name),
+        forget=keys.forget,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
 
 
 @asynccontextmanager
@@ -138,10 +203,15 @@ async def open_catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
             await catalog.aclose()
 
 
-async def _get_ready(catalog: ModelCatalog) -> None:
-    """Load what a first turn needs, so that its prompt does not wait for it."""
-    _tools()
+async def _get_ready(catalog: ModelCatalog | None) -> None:
+    """Load what a first turn needs, so that its prompt does not wait for it.
+
+    ``catalog`` None: turns run in another process.
+    """
     warm_up()
+    if catalog is None:
+        return
+    _tools()
     try:
         local = catalog.open(None).provider == SCRIPTED
     except BridgeError:

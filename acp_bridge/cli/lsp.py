@@ -45,7 +45,7 @@ async def serve(
 
     from acp_bridge import __version__
     from acp_bridge.bridge.lsp_agent import LspAgent
-    from acp_bridge.cli.assemble import embedded_runtime, open_catalog
+    from acp_bridge.cli.assemble import any_runtime, open_catalog
     from acp_bridge.harness.tools.disk import DiskFiles
     from acp_bridge.lsp.editor import Editor
     from acp_bridge.lsp.server import AgentServer
@@ -54,7 +54,7 @@ async def serve(
     refused: RemoteProtocolError | None = None
     async with (
         open_catalog(settings) as catalog,
-        embedded_runtime(settings, catalog) as runtime,
+        any_runtime(settings, catalog) as runtime,
         anyio.create_task_group() as tasks,
     ):
         server.agent = LspAgent(

@@ -33,6 +33,7 @@ examples:
   acp-bridge lsp                           serve an editor that speaks LSP alone
   acp-bridge events serve                  the event service; also tail, status
   acp-bridge config                        what is in force, and where it comes from
+  acp-bridge doctor                        what is missing, and what to do about it
   acp-bridge --trace wire.jsonl            note both wire directions, for a bug report
 
 Every flag is also a variable (--model is ACP_BRIDGE_MODEL) and, but for --home and --log-stderr,
@@ -61,11 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "demo":
             from acp_bridge.cli import demo
 
-            return demo.run(keep=options["keep"])
+            code = demo.run(keep=options["keep"])
         case "setup":
             from acp_bridge.cli import setup
 
-            return setup.run(
+            code = setup.run(
                 flags,
                 provider=options["provider"],
                 forget=options["forget"],
@@ -74,27 +75,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "sessions":
             from acp_bridge.cli import sessions
 
-            return sessions.run(flags, options)
+            code = sessions.run(flags, options)
         case "runtime":
             from acp_bridge.cli import runtime
 
-            return runtime.run(flags, patches=options["patch"] or ())
+            code = runtime.run(flags, patches=options["patch"] or ())
         case "lsp":
             from acp_bridge.cli import lsp
 
-            return lsp.run(flags)
+            code = lsp.run(flags)
         case "events":
             from acp_bridge.cli import events
 
-            return events.run(flags, options)
+            code = events.run(flags, options)
+        case "doctor":
+            from acp_bridge.cli import doctor
+
+            code = doctor.run(flags, as_json=options["json"])
         case "config":
             from acp_bridge.cli import show_config
 
-            return show_config.run(flags)
+            code = show_config.run(flags)
         case _:
             from acp_bridge.cli import serve
 
-            return serve.run(flags)
+            code = serve.run(flags)
+    return code
 
 
 def _as_text(value: object) -> str | None:
@@ -160,6 +166,14 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         description="Print every setting in force and where it comes from.",
     )
     _add_settings(show, default=argparse.SUPPRESS)
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is there, what is missing, and what to do about it",
+        description="Look at Python, the home folder, model and key; for --runtime dsh also at "
+        "DeepSeek Harness itself, which is started for that. Exit code 1: something is missing.",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object a line")
+    _add_settings(doctor, default=argparse.SUPPRESS)
     return parser
 
 
@@ -212,6 +226,6 @@ def _add_settings(
         elif setting.choices:
             parser.add_argument(flag, choices=setting.choices, default=default, help=setting.help)
         elif setting.name != "record_model_requests":
-            named = {"home": "DIR", "trace": "FILE"}.get(setting.name, "NAME")
+            named = {"home": "DIR", "trace": "FILE", "dsh": "COMMAND"}.get(setting.name, "NAME")
             metavar = "N" if setting.is_count else named
             parser.add_argument(flag, metavar=metavar, default=default, help=setting.help)

@@ -54,37 +54,42 @@ def verdict_on(
 
     ``spill_dir`` holds tool output that was too long to show: what is there may be read.
     """
+    question = _question(access, workspace=workspace, spill_dir=spill_dir)
+    return None if question is None else verdict_on_question(question, mode=mode, grants=grants)
+
+
+def verdict_on_question(
+    question: Question, *, mode: Mode, grants: Collection[str]
+) -> Question | Refusal | None:
+    """What a mode makes of a call that is not free: as `verdict_on`.
+
+    For calls that no `Access` describes, such as those of MCP servers.
+    """
     if mode == "full":
         return None
-    # What was granted "always" in another mode does not hold where nothing may change.
-    held = () if mode == "plan" else grants
-    question = _question(access, workspace=workspace, spill_dir=spill_dir, grants=held)
-    if question is None or (mode == "accept-edits" and question.grant == EDITS_GRANT):
-        return None
     if mode == "plan":
+        # What was granted "always" in another mode does not hold where nothing may change.
         return Refusal(f"Error: plan mode allows no call that {question.reason}. {_PLAN_ADVICE}")
+    if question.grant in grants or (mode == "accept-edits" and question.grant == EDITS_GRANT):
+        return None
     return question
 
 
-def _question(
-    access: Access, *, workspace: Path, spill_dir: Path, grants: Collection[str]
-) -> Question | None:
+def _question(access: Access, *, workspace: Path, spill_dir: Path) -> Question | None:
     reads = (path for path in access.reads if not path.is_relative_to(spill_dir))
     touched = (*reads, *access.writes)
     outside = next((path for path in touched if not path.is_relative_to(workspace)), None)
     if outside is not None:
         return Question(reason=f"touches {outside}, which is outside the workspace {workspace}")
     if access.command is not None:
-        question = _command_question(access.command)
-    elif access.writes:
-        question = Question(
+        return _command_question(access.command)
+    if access.writes:
+        return Question(
             reason="changes " + ", ".join(str(path) for path in access.writes),
             grant=EDITS_GRANT,
             always_label="Always allow file edits in this workspace, for this session",
         )
-    else:
-        return None
-    return None if question.grant in grants else question
+    return None
 
 
 def _command_question(command: str) -> Question:

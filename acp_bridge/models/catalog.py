@@ -126,6 +126,14 @@ class Catalog:
             return _scripted(name)
         return self._open(PROVIDERS[kind], info)
 
+    def key(self, provider: str) -> str | None:
+        """The key of a provider, for whoever talks to it by another way than ours.
+
+        Raises:
+            ConfigError: there is one that cannot be used.
+        """
+        return self._key(PROVIDERS[provider])
+
     def forget(self) -> None:
         """Forget every stored key."""
         forget_keys(self._home)

@@ -1,9 +1,6 @@
 """The embedded runtime: the Python harness in this process, behind the `Runtime` port."""
 
-import base64
-import binascii
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -25,10 +22,19 @@ from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.runtime.opened import OpenSessions
 from acp_bridge.runtime.spill import prune_spill
+from acp_bridge.runtime.stored import (
+    belongs_to_subagent,
+    check_cwd,
+    check_header,
+    deleted_with_parent,
+    list_page,
+    refuse_child,
+    refuse_subagent,
+)
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
-from acp_bridge.sessions.listing import Order
 from acp_bridge.sessions.paths import INDEX_NAME, session_folder
 from acp_bridge.sessions.query import SessionQuery
 from acp_bridge.sessions.store import SessionStore
@@ -38,9 +44,6 @@ from acp_bridge.subagents.service import SubagentService
 from acp_bridge.vocabulary import Mode, SessionId
 
 logger = logging.getLogger(__name__)
-
-PAGE_SIZE = 100
-"""Sessions on one page of a list: several clients read only the first one."""
 
 
 @attrs.frozen(slots=True)
@@ -102,9 +105,7 @@ class EmbeddedRuntime:
             limits=limits,
         )
         self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
-        self._open: dict[SessionId, HarnessSession] = {}
-        self._moving: dict[SessionId, anyio.Event] = {}
-        """Sessions that are being opened or deleted: whoever else wants one waits."""
+        self._open: OpenSessions[HarnessSession] = OpenSessions()
         self._places = 0
         self._group: anyio.abc.TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -154,15 +155,12 @@ class EmbeddedRuntime:
                 f"No session can have the id {session_id!r:.100}: it is empty, or too long.",
                 field="sessionId",
             )
-        if session_id in self._open or session_id in self._moving:
+        if self._open.is_taken(session_id):
             raise SessionConflictError(f"Session {session_id} is open already.")
-        self._moving[session_id] = anyio.Event()
-        try:
+        async with self._open.moving(session_id):
             await anyio.to_thread.run_sync(self._store.check_unused, session_id)
             header = attrs.evolve(self._new_header(cwd), session_id=session_id)
             return self._start(self._store.create(header), choices, client)
-        finally:
-            self._moving.pop(session_id).set()
 
     def _new_header(self, cwd: Path) -> Header:
         return Header(
@@ -178,37 +176,17 @@ class EmbeddedRuntime:
 
         ``cwd`` None: whatever folder it was made in.
         """
-        while True:
-            live = self._open.get(session_id)
-            if self._subagents.is_live(session_id):
-                raise _belongs_to_subagent(session_id)
-            if (moving := self._moving.get(session_id)) is not None:
-                await moving.wait()
-            elif live is None or not live.closing:
-                break
-            else:
-                await live.close()
-                if self._open.get(session_id) is live:
-                    raise SessionConflictError(
-                        f"Session {session_id} is still being closed: try again."
-                    )
-        if live is None:
-            self._moving[session_id] = anyio.Event()
-            try:
-                live = await self._open_stored(session_id, cwd, client)
-            finally:
-                self._moving.pop(session_id).set()
+        if self._subagents.is_live(session_id):
+            raise belongs_to_subagent(session_id)
+        open_it = partial(self._open_stored, session_id, cwd, client)
+        live = await self._open.opened(session_id, open_it)
         if cwd is not None:
-            _check_cwd(live.cwd, cwd)
+            check_cwd(live.cwd, cwd)
         return live
 
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
         """Roots and forks, newest activity first, never a subagent's session."""
-        after = None if page_token is None else _order_from_token(page_token)
-        ask = partial(self._store.summaries, cwd=cwd, after=after, limit=PAGE_SIZE)
-        page = await anyio.to_thread.run_sync(ask)
-        token = None if page.after is None else _token_from_order(page.after)
-        return SessionPage(page.sessions, page.bad, token)
+        return await list_page(self._store, cwd, page_token)
 
     async def fork_session(
         self, session_id: SessionId, cwd: Path, client: Client
@@ -228,30 +206,23 @@ class EmbeddedRuntime:
         return self._start(self._store.create(made.header), choices, client)
 
     def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
-        _refuse_subagent(self._store.read_header(session_id))
+        refuse_subagent(self._store.read_header(session_id))
         now_ms = self._outside.clock()
         return self._store.fork(session_id, new_id=new_id, created_at_ms=now_ms, cwd=str(cwd))
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
         if self._subagents.is_live(session_id):
-            raise _deleted_with_parent(session_id)
-        while (moving := self._moving.get(session_id)) is not None:
-            await moving.wait()
-        self._moving[session_id] = anyio.Event()
-        try:
+            raise deleted_with_parent(session_id)
+        async with self._open.moving(session_id):
             live = self._open.get(session_id)
             if live is not None:
                 await live.close()
-            await anyio.to_thread.run_sync(self._store.delete, session_id, _refuse_child)
-        finally:
-            self._moving.pop(session_id).set()
+            await anyio.to_thread.run_sync(self._store.delete, session_id, refuse_child)
 
     async def close(self) -> None:
         """Close every session."""
-        async with anyio.create_task_group() as group:
-            for session in list(self._open.values()):
-                group.start_soon(session.close)
+        await self._open.close_all()
 
     async def _open_stored(
         self, session_id: SessionId, cwd: Path | None, client: Client
@@ -260,7 +231,7 @@ class EmbeddedRuntime:
         self._catalog.open(None)
 
         def check(header: Header) -> None:
-            _check_header(header, cwd)
+            check_header(header, cwd)
 
         # A cancel must not lose the writer, which holds the lock: the thread's result is awaited.
         writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
@@ -288,7 +259,7 @@ class EmbeddedRuntime:
             self._places = max(self._places, int(place.partition("/")[0]))
         desk = self._desk(writer, choices, client, memory, place)
         session = HarnessSession(desk, detaches=self._detaches)
-        self._open[session.session_id] = session
+        self._open.add(session.session_id, session)
         self.run(partial(self._serve, session))
         return session
 
@@ -323,7 +294,7 @@ class EmbeddedRuntime:
         except Exception:  # one session's fault must not end the others
             logger.exception("session %s: it could not be served", session.session_id)
         finally:
-            self._open.pop(session.session_id, None)
+            self._open.remove(session.session_id)
 
     # --- what subagents need (`subagents.service.Host`) -----------------------------------------
 
@@ -352,78 +323,9 @@ class EmbeddedRuntime:
 
     def _live(self) -> Sequence[HarnessSession]:
         """Every session that is open here, children included; called from threads."""
-        return [*list(self._open.values()), *self._subagents.sessions()]
+        return [*self._open.all(), *self._subagents.sessions()]
 
     def _control_tools(self) -> Iterable[Tool]:
         from acp_bridge.subagents.tools import control_tools
 
         return control_tools(self._subagents)
-
-
-def _refuse_child(header: Header) -> None:
-    if header.origin == "subagent":
-        raise _deleted_with_parent(header.session_id)
-
-
-def _deleted_with_parent(session_id: str) -> InvalidParamsError:
-    return InvalidParamsError(
-        f"Session {session_id} belongs to a subagent: it is deleted with its parent.",
-        field="sessionId",
-    )
-
-
-def _check_header(header: Header, cwd: Path | None) -> None:
-    """Refuse what a client may not open, before a byte of it is changed."""
-    _refuse_subagent(header)
-    if header.cwd is None:
-        raise InvalidParamsError(
-            f"Session {header.session_id} was made without a working folder: it cannot be "
-            "continued here.",
-            field="sessionId",
-        )
-    if cwd is not None:
-        _check_cwd(Path(header.cwd), cwd)
-
-
-def _refuse_subagent(header: Header) -> None:
-    if header.origin == "subagent":
-        raise _belongs_to_subagent(header.session_id)
-
-
-def _belongs_to_subagent(session_id: str) -> InvalidParamsError:
-    return InvalidParamsError(
-        f"Session {session_id} belongs to a subagent: its parent reopens it.",
-        field="sessionId",
-    )
-
-
-def _check_cwd(recorded: Path, given: Path) -> None:
-    if _normal(recorded) != _normal(given):
-        raise InvalidParamsError(
-            f"The session was made in {recorded}, not in {given}: open it with its own folder.",
-            field="cwd",
-        )
-
-
-def _normal(path: Path) -> str:
-    try:
-        return os.path.realpath(path)
-    except ValueError:  # no system call takes it, so it is no folder of anybody
-        return str(path)
-
-
-def _token_from_order(order: Order) -> str:
-    return base64.urlsafe_b64encode(f"{order[0]} {order[1]}".encode()).decode()
-
-
-def _order_from_token(token: str) -> Order:
-    try:
-        time_text, _, session_id = base64.urlsafe_b64decode(token).decode().partition(" ")
-        order = (int(time_text), session_id)
-        if _token_from_order(order) == token:
-            return order
-    except (ValueError, binascii.Error):
-        pass
-    raise InvalidParamsError(
-        "The cursor is not one that session/list gave: ask again without it.", field="cursor"
-    )

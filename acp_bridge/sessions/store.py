@@ -26,7 +26,7 @@ from acp_bridge.sessions.header import Header, dump_header, parse_header
 from acp_bridge.sessions.known import Details, Entry
 from acp_bridge.sessions.listing import Catalog, Judged, Listing, Order, Page
 from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
-from acp_bridge.sessions.paths import project_folder, session_folder
+from acp_bridge.sessions.paths import Encoding, project_folder, session_folder
 from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, refusal, stamp_of
 from acp_bridge.sessions.seeking import seek
 from acp_bridge.sessions.validation import LogState
@@ -127,6 +127,10 @@ class SessionStore:
     def session_ids(self) -> Sequence[SessionId]:
         """The ids of all sessions whose header can be read; decodes nothing but headers."""
         return self._finder.session_ids()
+
+    def encoding(self) -> Encoding:
+        """How the logs here are encoded, as the first one found is; what a new one must be too."""
+        return self._finder.encoding()
 
     def list(self) -> Listing:
         """A summary of every session, subagents included, and the logs that cannot be shown.

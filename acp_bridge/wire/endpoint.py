@@ -161,14 +161,24 @@ class _Waiter:
 class Endpoint:
     """One end of a connection, ours. `run` serves it; the rest may be used while `run` does.
 
-    All methods belong to the event loop's thread.
+    ``peer`` is who is at the other end, as a sentence names it. ``stray`` takes lines that are no
+    message, without their newline; with it they get no error reply, without it they do. All
+    methods belong to the event loop's thread.
     """
 
     def __init__(
-        self, stream: ByteStream, admit: Admit, *, line_bytes_max: int = LINE_BYTES_MAX
+        self,
+        stream: ByteStream,
+        admit: Admit,
+        *,
+        line_bytes_max: int = LINE_BYTES_MAX,
+        peer: str = "the client",
+        stray: Callable[[bytes], None] | None = None,
     ) -> None:
         self._stream = stream
         self._admit = admit
+        self._peer = peer
+        self._stray = stray
         self._lines = LineBuffer(line_bytes_max)
         self._first_line = True
         self._handled = 0
@@ -180,7 +190,7 @@ class Endpoint:
 
         self._writer = Writer(
             stream.send,
-            lambda exc: self._end(f"Writing to the client failed ({_name_of(exc)}).", exc),
+            lambda exc: self._end(f"Writing to {peer} failed ({_name_of(exc)}).", exc),
         )
         self._gone: PeerGoneError | None = None
         self._refused: RemoteProtocolError | None = None
@@ -285,7 +295,7 @@ class Endpoint:
                 return result
             case ErrorResponse(code=code, message=message):
                 said = message if len(message) <= 200 else message[:199] + "…"  # noqa: PLR2004
-                raise PeerError(f"The client refused {method}: {said}", code=code)
+                raise PeerError(f"{_capital(self._peer)} refused {method}: {said}", code=code)
             case PeerGoneError() as gone:
                 raise _copy_of(gone)
             case answer:
@@ -305,9 +315,9 @@ class Endpoint:
                     await self._take_lines(tasks)
                 self._lines.receive_eof()
                 await self._take_lines(tasks)
-                self._end("The client closed its end of the connection.")
+                self._end(f"{_capital(self._peer)} closed its end of the connection.")
             except STREAM_ERRORS as exc:
-                self._end(f"Reading from the client failed ({_name_of(exc)}).", exc)
+                self._end(f"Reading from {self._peer} failed ({_name_of(exc)}).", exc)
 
     async def _take_lines(self, tasks: TaskGroup) -> None:
         # A stream that always has data would never let other tasks run, and nor would a buffer
@@ -332,6 +342,8 @@ class Endpoint:
                 self._take_notification(message, tasks)
             case Response() | ErrorResponse():
                 self._settle(message.id, message)
+            case Invalid(answers=None) if self._stray is not None:
+                self._stray(line.head if isinstance(line, Oversize) else line)
             case Invalid():
                 self._take_invalid(message)
         self._first_line = False
@@ -434,7 +446,7 @@ class Endpoint:
 
     def _take_invalid(self, invalid: Invalid) -> None:
         if invalid.answers is not None:
-            details = f"The client's answer was malformed. {invalid.error.details}"
+            details = f"{_capital(self._peer)} gave a malformed answer. {invalid.error.details}"
             self._settle(invalid.answers, PeerError(details, code=invalid.error.code))
             return
         self._reply_error(invalid.id, invalid.error)
@@ -502,6 +514,10 @@ def _copy_of(gone: PeerGoneError) -> PeerGoneError:
     copy = PeerGoneError(gone.details)
     copy.__cause__ = gone.__cause__
     return copy
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _name_of(exc: BaseException) -> str:

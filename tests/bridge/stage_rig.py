@@ -252,7 +252,7 @@ async def audience(
         if info is not None:
             params["clientInfo"] = info
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(assemble, "_runtime", lambda *_: ActingRuntime(stage, play))
+            patch.setattr(assemble, "any_runtime", lambda *_: ActingRuntime(stage, play))
             await editor.call("initialize", params)
         with anyio.fail_after(WAIT_S):
             yield editor

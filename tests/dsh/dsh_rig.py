@@ -50,6 +50,12 @@ Message = dict[str, Any]
 HOLD: Message = {"type": "hold"}
 """In an answer: the stream stays open here until the model is closed."""
 
+OVERLOADED: Message = {"type": "overloaded"}
+"""In an answer: the provider says here that it has too much to do."""
+
+GATE = "\0"
+"""Among the pieces of a text: the stream waits here for `Model.go`."""
+
 
 def dsh_command() -> str:
     """The runtime's command. Missing, it is a failure in CI and a skip elsewhere."""
@@ -68,7 +74,8 @@ class DshRefusedError(Exception):
 class Model(ThreadingHTTPServer):
     """The Messages API with scripted answers; each request is kept, by session.
 
-    An answer is a list of content blocks. A session without a script hears "Hi from the loopback."
+    An answer is a list of content blocks. A session without a script (a subagent, of which no test
+    knows the id) hears what its first message has been promised, or "Hi from the loopback."
     """
 
     daemon_threads = True
@@ -77,8 +84,12 @@ class Model(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: dict[str, list[Message]] = defaultdict(list)
         self.script: dict[str, deque[list[Message]]] = defaultdict(deque)
+        self.promised: dict[str, deque[list[Message]]] = defaultdict(deque)
+        self.gates: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
+        self.came = threading.Condition()
         self.holding = 0
         self.over = threading.Event()
+        self.refuse_keys = False
 
     @property
     def url(self) -> str:
@@ -88,6 +99,27 @@ class Model(ThreadingHTTPServer):
         """Script one more answer for a session."""
         self.script[session_id].append(list(blocks))
 
+    def promise(self, words: str, *blocks: Message) -> None:
+        """Script one more answer for whoever begins with these words and has no script."""
+        self.promised[words].append(list(blocks))
+
+    def wait_for_request(self, session_id: str, count: int) -> None:
+        """Until a session has sent so many requests."""
+        with self.came:
+            assert self.came.wait_for(lambda: len(self.requests[session_id]) >= count, WAIT_S)
+
+    def go(self, session_id: str) -> None:
+        """Let a session's stream through its next `GATE`."""
+        self.gates[session_id].release()
+
+    def next_answer(self, session_id: str, body: Message) -> list[Message]:
+        """The blocks of a session's next answer."""
+        script = self.script.get(session_id)
+        if script is None:
+            first = json.dumps(body["messages"][0])
+            script = next((one for words, one in self.promised.items() if words in first), None)
+        return script.popleft() if script else [text("Hi from the loopback.")]
+
     def asked(self, session_id: str) -> str:
         """The messages of a session's last request, as one text."""
         return json.dumps(self.requests[session_id][-1]["messages"], ensure_ascii=False)
@@ -95,6 +127,11 @@ class Model(ThreadingHTTPServer):
 
 def text(words: str) -> Message:
     return {"type": "text", "text": words}
+
+
+def pieces(*words: str) -> Message:
+    """Text that comes piece by piece."""
+    return {"type": "text", "text": "".join(words), "pieces": words}
 
 
 def tool(call_id: str, name: str, **arguments: Any) -> Message:
@@ -122,18 +159,42 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        data = self.rfile.read(int(self.headers["content-length"]))
+        if not self.path.endswith("/messages"):
+            self._upload()
+            return
+        body = json.loads(data)
         session_id = self.headers.get("x-deepseek-harness-session-id", "")
-        self.server.requests[session_id].append(body)
-        script = self.server.script[session_id]
-        blocks = script.popleft() if script else [text("Hi from the loopback.")]
+        with self.server.came:
+            self.server.requests[session_id].append(body)
+            self.server.came.notify_all()
+        if self.server.refuse_keys:
+            self._refuse()
+            return
+        blocks = self.server.next_answer(session_id, body)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
         with contextlib.suppress(OSError):  # the runtime was killed meanwhile
-            self._stream(blocks)
+            self._stream(blocks, self.server.gates[session_id])
 
-    def _stream(self, blocks: list[Message]) -> None:
+    def _upload(self) -> None:
+        """Take a picture, which the runtime sends ahead of the request that shows it."""
+        self._say(200, {"id": "file_1", "type": "file", "filename": "x", "size_bytes": 1})
+
+    def _refuse(self) -> None:
+        error = {"type": "authentication_error", "message": "invalid x-api-key"}
+        self._say(401, {"type": "error", "error": error})
+
+    def _say(self, status: int, body: Message) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, blocks: list[Message], gate: threading.Semaphore) -> None:
         usage = {"input_tokens": 10, "output_tokens": 1}
         start = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": []}
         self._event({"type": "message_start", "message": {**start, "usage": usage}})
@@ -142,16 +203,25 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.holding += 1
                 self.server.over.wait(WAIT_S)
                 return
+            if block == OVERLOADED:
+                error = {"type": "overloaded_error", "message": "too much to do"}
+                self._event({"type": "error", "error": error})
+                return
             if block["type"] == "text":
                 empty: Message = {"type": "text", "text": ""}
-                delta = {"type": "text_delta", "text": block["text"]}
+                words = block.get("pieces", [block["text"]])
+                deltas = [{"type": "text_delta", "text": one} for one in words]
             else:
                 empty = {**block, "input": {}}
                 raw = json.dumps(block["input"])
-                delta = {"type": "input_json_delta", "partial_json": raw}
+                deltas = [{"type": "input_json_delta", "partial_json": raw}]
             at = {"index": index}
             self._event({"type": "content_block_start", **at, "content_block": empty})
-            self._event({"type": "content_block_delta", **at, "delta": delta})
+            for delta in deltas:
+                if delta.get("text") == GATE:
+                    gate.acquire(timeout=WAIT_S)
+                else:
+                    self._event({"type": "content_block_delta", **at, "delta": delta})
             self._event({"type": "content_block_stop", **at})
         reason = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
         delta = {"stop_reason": reason}

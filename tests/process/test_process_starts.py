@@ -47,7 +47,8 @@ def refused(place: Place, *arguments: str, env: dict[str, str] | None = None) ->
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--runtime", "dsh"], "dsh"),
+        (["--runtime", "dsh", "--model", "demo"], "deepseek:NAME"),
+        (["--runtime", "dsh", "--execution", "client"], "--execution"),
         (["--trace", "/no/such/folder/x.jsonl"], "/no/such/folder/x.jsonl"),
         (["--trace", "/"], "trace file"),
         (["--home", "/proc/nothing"], "/proc/nothing"),
@@ -111,7 +112,7 @@ def test_a_bad_config_file_is_one_sentence_that_names_it(
 
 
 def test_a_closed_stderr_takes_the_sentence_but_not_the_exit_code(place: Place) -> None:
-    for flags, code in ((["--runtime", "dsh"], 2), ([], 0)):
+    for flags, code in ((["--trace", "/"], 2), ([], 0)):
         done = subprocess.run(
             ["sh", "-c", 'exec "$@" 2>&-', "sh", *place.command(*flags)],
             input=HELLO,

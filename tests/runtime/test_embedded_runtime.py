@@ -22,7 +22,8 @@ from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
 from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk
-from acp_bridge.runtime.embedded import PAGE_SIZE, EmbeddedRuntime, Outside
+from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
+from acp_bridge.runtime.stored import PAGE_SIZE
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.vocabulary import Answer, Draft, JsonObject, Prompt, SessionId, StreamDelta
 

@@ -6,12 +6,12 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from subprocess import DEVNULL, STDOUT
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Literal, NamedTuple
 
 import anyio
 from anyio import to_thread
-from anyio.abc import Process
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 READ_BYTES_MAX = 64 * 1024
 """What a Linux pipe holds."""
@@ -45,7 +45,7 @@ _running: set["Child"] = set()
 
 
 class Child:
-    """A running command, leader of its own session and group, with stdin closed."""
+    """A running command, leader of its own session and group."""
 
     def __init__(self, process: Process, output: int, marker: str) -> None:
         self._process = process
@@ -54,6 +54,18 @@ class Child:
         self._marked: dict[tuple[int, int], bool] = {}
         self._hunted: dict[int, _Seen] = {}
         _running.add(self)
+
+    @property
+    def stdin(self) -> ByteSendStream:
+        """What a program that talks reads (`spawn`)."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> ByteReceiveStream:
+        """What a program that talks says."""
+        assert self._process.stdout is not None
+        return self._process.stdout
 
     async def read(self) -> bytes:
         """Some output, at most 64 KiB; b"" once nobody can write any more."""
@@ -201,8 +213,13 @@ class Child:
         return self._marked[key]
 
 
-async def spawn(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Child:
+async def spawn(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], talks: bool = False
+) -> Child:
     """Start a command: own session, stdin at its end, stdout and stderr in one pipe.
+
+    One that ``talks`` has streams of its own for stdin and stdout, and only stderr in the pipe;
+    who gets it closes those streams.
 
     The pipe is ours, not the event loop's: there the exit of a command is told, on some Pythons,
     only when its last grandchild has closed it.
@@ -218,9 +235,9 @@ async def spawn(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) ->
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
                 list(command),
-                stdin=DEVNULL,
-                stdout=writing,
-                stderr=STDOUT,
+                stdin=PIPE if talks else DEVNULL,
+                stdout=PIPE if talks else writing,
+                stderr=writing if talks else STDOUT,
                 cwd=cwd,
                 env={**env, _MARKER: marker},
                 start_new_session=True,

@@ -1,0 +1,286 @@
+"""The real runtime behind the `Runtime` port: DeepSeek Harness in processes of our own.
+
+Sessions are those of its home (``$DSH_HOME/sessions``), listed, read, forked and deleted by
+`sessions`, as the embedded runtime does with its own.
+"""
+
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import attrs
+
+from acp_bridge.errors import BridgeError
+from acp_bridge.ports import Client, SessionPage
+from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.runtime.dsh.asking import Asking
+from acp_bridge.runtime.dsh.control import PATCH_FILE
+from acp_bridge.runtime.dsh.control_types import ModelChoice
+from acp_bridge.runtime.dsh.host import START_WAIT_S, Host
+from acp_bridge.runtime.dsh.hosts import Hosts
+from acp_bridge.runtime.dsh.launch import Launch, find_dsh
+from acp_bridge.runtime.dsh.logs import continue_log, is_subagent, until_stored
+from acp_bridge.runtime.dsh.models import DshModels
+from acp_bridge.runtime.dsh.session import DshSession, Shop
+from acp_bridge.runtime.opened import OpenSessions
+from acp_bridge.runtime.stored import (
+    check_cwd,
+    check_header,
+    list_page,
+    refuse_child,
+    refuse_subagent,
+)
+from acp_bridge.sessions.fork import Fork
+from acp_bridge.sessions.header import Header
+from acp_bridge.sessions.store import SessionStore
+from acp_bridge.vocabulary import Event, Mode, SessionId
+
+logger = logging.getLogger(__name__)
+
+PLAIN_PATCH: Final = """\
+# This home's logs are plain; the runtime refuses a home that mixes two encodings.
+- id: session-persistence-jsonl
+  config: {root: !!js dshHomePath('sessions'), compression: none}
+"""
+
+
+@attrs.frozen(slots=True)
+class Outside:
+    """What the adapter takes from the outside.
+
+    ``clock`` gives milliseconds since the epoch; ``command`` is the configured ``dsh``; ``scratch``
+    a folder of ours for what it must be given as files.
+    """
+
+    clock: Callable[[], int]
+    new_id: Callable[[], str]
+    env: Mapping[str, str]
+    command: str | None
+    scratch: Path
+    patch: Path = PATCH_FILE
+    start_wait_s: float = START_WAIT_S
+
+
+class DshRuntime:
+    """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
+
+    ``home`` is the runtime's home; ``mode`` is what a session begins with. Entering starts the
+    first process and waits for nothing.
+    """
+
+    def __init__(self, *, home: Path, models: DshModels, mode: Mode, outside: Outside) -> None:
+        self._home = home
+        self._models = models
+        self._mode = mode
+        self._outside = outside
+        self._store = SessionStore(
+            home / "sessions", clock=outside.clock, index=outside.scratch / "index-dsh.sqlite3"
+        )
+        self._attachments = AttachmentStore(home / "attachments")
+        self._open: OpenSessions[DshSession] = OpenSessions()
+        self._client: Client | None = None
+        self._asking = Asking(self._open.get, Path(tempfile.gettempdir()).resolve())
+        self._group: anyio.abc.TaskGroup | None = None
+        self._hosts: Hosts | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._stack.enter_async_context(anyio.create_task_group())
+        self._hosts = Hosts(self._group, self._new_host, self._is_fresh)
+        self._group.start_soon(self._prewarm)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.close()
+        assert self._group is not None
+        self._group.cancel_scope.cancel()  # what is left has had its time
+        return await self._stack.__aexit__(kind, fault, traceback)
+
+    async def _prewarm(self) -> None:
+        """Start a process ahead; who lacks a key or dsh is told of it where it matters."""
+        assert self._hosts is not None
+        try:
+            self._models.check()
+            self._hosts.prewarm()
+        except BridgeError as failure:
+            logger.info("no process is started ahead: %s", failure.details)
+
+    # --- what the port asks -------------------------------------------------------------------
+
+    def check_model(self) -> None:
+        """Look again whether there is a key."""
+        self._models.check()
+
+    def forget_keys(self) -> None:
+        """Sign out: forget the stored keys; the runtime's own are its own."""
+        self._models.forget()
+
+    async def new_session(self, cwd: Path, client: Client) -> DshSession:
+        """A session with an empty log; nothing is stored before its first prompt."""
+        self._models.check()
+        return self._start(self._new_header(cwd), client, model=self._models.first())
+
+    async def open_session(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+        """A stored session; one that is open already is given again."""
+        open_it = partial(self._open_stored, session_id, cwd, client)
+        live = await self._open.opened(session_id, open_it)
+        check_cwd(live.cwd, cwd)
+        return live
+
+    async def fork_session(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+        """A new session that begins with the completed turns of another, which stays as it is.
+
+        It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
+        """
+        self._models.check()
+        source = self._open.get(session_id)
+        if source is not None:
+            if not source.events:
+                return self._start(
+                    self._new_header(cwd), client, model=source.model, mode=source.mode
+                )
+            await until_stored(self._store, session_id, source.events[-1].seq)
+        new_id = SessionId(self._outside.new_id())
+        made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
+        if made.is_stored:
+            return await self.open_session(new_id, cwd, client)
+        return self._start(made.header, client, model=self._models.first())
+
+    async def delete_session(self, session_id: SessionId) -> None:
+        """Close and remove a session and its subagents' sessions; an unknown id is fine."""
+        async with self._open.moving(session_id):
+            live = self._open.get(session_id)
+            if live is not None:
+                await live.close()
+            await anyio.to_thread.run_sync(self._store.delete, session_id, refuse_child)
+
+    async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
+        """Roots and forks, newest activity first, never a subagent's session."""
+        return await list_page(self._store, cwd, page_token)
+
+    async def close(self) -> None:
+        """Close every session, and end every process."""
+        await self._open.close_all()
+        if self._hosts is not None:
+            await self._hosts.close()
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def _new_header(self, cwd: Path) -> Header:
+        return Header(
+            session_id=SessionId(self._outside.new_id()),
+            created_at_ms=self._outside.clock(),
+            cwd=str(cwd),
+        )
+
+    async def _open_stored(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+        self._models.check()  # without a key nothing can be continued: say so before anything
+
+        def check(header: Header) -> None:
+            check_header(header, cwd)
+
+        read = partial(continue_log, self._store, session_id, check=check)
+        header, events = await anyio.to_thread.run_sync(read)
+        return self._start(header, client, model=self._models.first(), events=events)
+
+    def _start(
+        self,
+        header: Header,
+        client: Client,
+        *,
+        model: ModelChoice,
+        mode: Mode | None = None,
+        events: list[Event] | None = None,
+    ) -> DshSession:
+        assert self._group is not None, "use the runtime as a context manager"
+        assert self._hosts is not None
+        self._client = client
+        shop = Shop(
+            store=self._store,
+            hosts=self._hosts,
+            models=self._models,
+            attachments=self._attachments,
+            group=self._group,
+        )
+        session = DshSession(
+            shop, header, client, mode=mode or self._mode, model=model, events=events or ()
+        )
+        self._open.add(session.session_id, session)
+        self._group.start_soon(self._serve, session)
+        session.prepare()
+        return session
+
+    async def _serve(self, session: DshSession) -> None:
+        try:
+            await session.serve()
+        finally:
+            self._open.remove(session.session_id)
+
+    def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
+        refuse_subagent(self._store.read_header(session_id))
+        return self._store.fork(
+            session_id,
+            new_id=new_id,
+            created_at_ms=self._outside.clock(),
+            cwd=str(cwd),
+            shape="dsh-0.2.1",
+        )
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def _new_host(self) -> Host:
+        """Raises RuntimeFailedError: dsh is not there."""
+        return Host(
+            self.launch(),
+            model=self._models.first(),
+            is_subagent=partial(is_subagent, self._store),
+            flow=self._flow,
+            judge=self._asking.judge,
+            prepare=self._asking.listen,
+            start_wait_s=self._outside.start_wait_s,
+        )
+
+    def launch(self) -> Launch:
+        """How a process is started now.
+
+        Raises:
+            RuntimeFailedError: dsh is not there.
+            ConfigError: its key cannot be used.
+        """
+        return Launch(
+            command=find_dsh(self._outside.command, self._outside.env),
+            home=self._home,
+            env=self._outside.env,
+            key=self._models.find_key(),
+            patches=self._patches(),
+        )
+
+    def _patches(self) -> list[Path]:
+        patches = [self._outside.patch]
+        if self._store.encoding() == "plain":
+            plain = self._outside.scratch / "dsh-plain-logs.yml"
+            plain.write_text(PLAIN_PATCH, encoding="utf-8")
+            patches.append(plain)
+        return patches
+
+    def _is_fresh(self, host: Host) -> bool:
+        return host.launch.key == self._models.find_key()
+
+    async def _flow(self) -> None:
+        """All sessions are shown on one connection: any client knows whether it is read."""
+        if self._client is not None:
+            await self._client.flow()

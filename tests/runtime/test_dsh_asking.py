@@ -1,0 +1,165 @@
+"""What the control plugin asks us, answered for the session that it is about."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import pytest
+
+from acp_bridge.ports import PermissionAsk
+from acp_bridge.runtime.dsh.asking import QUESTIONS_MAX, Asking
+from acp_bridge.runtime.dsh.control_types import (
+    ApprovalAsk,
+    CallToJudge,
+    StreamStarted,
+    UserAnswer,
+    UserAsk,
+    UserQuestion,
+)
+from acp_bridge.vocabulary import Answer, CallId, JsonObject, Mode, SessionId, StreamDelta
+
+if TYPE_CHECKING:
+    from acp_bridge.runtime.dsh.session import DshSession
+
+pytestmark = pytest.mark.anyio
+
+ROOT, CHILD = SessionId("root"), SessionId("child")
+
+
+@attrs.define
+class FakeSession:
+    """An open session and the client that drives it."""
+
+    cwd: Path
+    answers: Sequence[Answer] = ()
+    mode: Mode = "ask"
+    grants: set[str] = attrs.field(factory=set)
+    asked: list[PermissionAsk] = attrs.field(factory=list)
+    told: list[StreamDelta] = attrs.field(factory=list)
+    cancelled: int = 0
+
+    @property
+    def client(self) -> "FakeSession":
+        return self
+
+    async def ask_permission(self, ask: PermissionAsk) -> Answer:
+        self.asked.append(ask)
+        return self.answers[len(self.asked) - 1]
+
+    def tell(self, delta: StreamDelta) -> None:
+        self.told.append(delta)
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+def asking_for(session: FakeSession) -> Asking:
+    return Asking({ROOT: cast("DshSession", session)}.get, Path("/tmp"))
+
+
+def call(
+    session: FakeSession, name: str, call_id: str = "c1", *, by: SessionId = ROOT, **arguments: Any
+) -> CallToJudge:
+    given: JsonObject = arguments
+    return CallToJudge(by, ROOT, CallId(call_id), name, given, str(session.cwd))
+
+
+def ask(name: str, call_id: str = "c1", *, by: SessionId = ROOT) -> ApprovalAsk:
+    parent = None if by == ROOT else ROOT
+    return ApprovalAsk("a1", by, ROOT, parent, CallId(call_id), name, "{}", (1, 1), "dsh asks")
+
+
+async def test_a_call_that_asks_puts_its_question_and_always_holds_for_the_next(
+    tmp_path: Path,
+) -> None:
+    session = FakeSession(tmp_path, [Answer.ALLOW_ALWAYS])
+    asking = asking_for(session)
+    judged = await asking.judge(call(session, "bash", command="git status"))
+    assert judged.verdict == "ask"
+    assert await asking.approve(ask("bash")) is Answer.ALLOW_ALWAYS
+    (question,) = session.asked
+    assert question.reason == "runs a command"
+    assert "git status" in str(question.always_label)
+    assert (await asking.judge(call(session, "bash", command="git status -s"))).verdict == "run"
+    assert (await asking.judge(call(session, "bash", command="git push"))).verdict == "ask"
+
+
+async def test_what_the_runtime_asks_by_itself_is_put_in_its_words_without_always(
+    tmp_path: Path,
+) -> None:
+    session = FakeSession(tmp_path, [Answer.REJECT])
+    assert await asking_for(session).approve(ask("bash")) is Answer.REJECT
+    assert session.asked == [PermissionAsk(CallId("c1"), "bash", "dsh asks", None)]
+    assert session.cancelled == 0
+
+
+async def test_a_question_that_is_cancelled_ends_the_turn(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, [Answer.CANCELLED])
+    assert await asking_for(session).approve(ask("bash")) is Answer.CANCELLED
+    assert session.cancelled == 1
+
+
+async def test_whose_call_is_shown_nowhere_is_refused_at_once(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    asking = asking_for(session)
+    assert await asking.approve(ask("bash", by=CHILD)) is Answer.UNAVAILABLE
+    stranger = attrs.evolve(ask("bash"), root_id=SessionId("stranger"))
+    assert await asking.approve(stranger) is Answer.UNAVAILABLE
+    unknown = attrs.evolve(call(session, "read"), root_id=SessionId("stranger"))
+    assert (await asking.judge(unknown)).verdict == "refuse"
+    assert session.asked == []
+
+
+async def test_judgements_that_never_ask_are_forgotten_in_time(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, [Answer.REJECT])
+    asking = asking_for(session)
+    for number in range(QUESTIONS_MAX + 1):
+        await asking.judge(call(session, "bash", f"c{number}", command="make x"))
+    await asking.approve(ask("bash", "c0"))
+    assert session.asked[0].always_label is None
+
+
+async def test_deltas_reach_their_own_session_and_nobody_elses(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    asking = asking_for(session)
+    delta = StreamDelta(1, 1, 1, 0, "text", "Hi")
+    asking.stream(ROOT, delta)
+    asking.stream(CHILD, delta)
+    asking.stream(ROOT, StreamStarted(1, 1, 1))
+    assert session.told == [delta]
+
+
+def plan_review(*more: UserQuestion) -> UserAsk:
+    options = (("Approve", None), ("Keep planning", None))
+    plan = UserQuestion(
+        "q1", "Is this plan good?", None, "1. Do it", options, takes_many=False, is_plan_review=True
+    )
+    return UserAsk("a1", ROOT, CallId("c1"), (plan, *more))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer.ALLOW_ONCE, [UserAnswer("q1", ("Approve",))]),
+        (Answer.REJECT, [UserAnswer("q1", ("Keep planning",))]),
+        (Answer.CANCELLED, None),
+    ],
+)
+async def test_a_plan_is_put_to_the_user_as_a_permission(
+    tmp_path: Path, answer: Answer, expected: list[UserAnswer] | None
+) -> None:
+    session = FakeSession(tmp_path, [answer])
+    assert await asking_for(session).answer(plan_review()) == expected
+    assert session.asked == [
+        PermissionAsk(CallId("c1"), "exit_plan_mode", "Is this plan good?", None)
+    ]
+
+
+async def test_a_question_that_acp_cannot_put_is_declined(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    question = UserQuestion("q2", "Which?", None, None, (), takes_many=False, is_plan_review=False)
+    asking = asking_for(session)
+    assert await asking.answer(UserAsk("a1", ROOT, None, (question,))) is None
+    assert await asking.answer(plan_review(question)) is None
+    assert session.asked == []
