@@ -53,7 +53,7 @@ async def test_commands_are_answered_in_text_and_cost_no_model_call_r107(bench: 
 
 
 NO_COMMANDS: list[str] = [
-    "/compact",
+    "/compacted",
     "/unknown args",
     "/Help",
     "/helpme",
