@@ -1,11 +1,12 @@
 """The agent behind an LSP editor: a conversation for each workspace folder, told as a transcript.
 
-Uses the projector of the ACP face as it is: its updates become Markdown and lines of progress.
+Shows what an ACP client sees that takes no subagents, whose work then is tool calls: its updates
+become Markdown and lines of progress.
 """
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -18,13 +19,15 @@ from acp_bridge.acp.types import Plan, ResourceLink, SessionUpdate, TextContent,
 from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.lsp_client import LspClient, OpenQuestions
 from acp_bridge.bridge.markdown import MarkdownFold
-from acp_bridge.bridge.projector import Projector
+from acp_bridge.bridge.open_session import descendants_of
 from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
+from acp_bridge.bridge.subagent_history import history
+from acp_bridge.bridge.subagent_view import SubagentView
 from acp_bridge.errors import FAULT, BridgeError, InvalidParamsError
 from acp_bridge.lsp.actions import Standing
 from acp_bridge.lsp.editor import Editor, Progress
 from acp_bridge.lsp.server import Ask
-from acp_bridge.ports import LiveSession, PendingTurn, Runtime
+from acp_bridge.ports import Descendant, LiveSession, PendingTurn, Runtime
 from acp_bridge.vocabulary import Answer, Event, RuntimeEvent, SessionId, TurnEnd
 
 logger = logging.getLogger(__name__)
@@ -49,7 +52,13 @@ _ENDS: Final = {
 class Conversation:
     """A session as this face shows it: a file that grows, and work in progress."""
 
-    def __init__(self, live: LiveSession, client: LspClient, folder: Path) -> None:
+    def __init__(
+        self,
+        live: LiveSession,
+        client: LspClient,
+        folder: Path,
+        descendants: Sequence[Descendant] = (),
+    ) -> None:
         self.live = live
         self.path = folder / f"{quote(live.session_id, safe='')}.md"
         self.works: deque[tuple[PendingTurn, Progress | None]] = deque()
@@ -57,12 +66,13 @@ class Conversation:
         self._text: list[str] = [f"# Session {live.session_id} in {live.cwd}\n"]
         self._writing = anyio.Lock()
         self._wake = anyio.Event()
-        self._projector = Projector(cwd=live.cwd, view=View())
-        replay = Projector(cwd=live.cwd, view=View(), replay=True)
-        for event in live.events:
-            self._projector.project(event)
-            self._text += map(self._fold.add, replay.project(event))
-        client.shown_call = self._projector.shown_call
+        past = list(history(live.session_id, live.events, descendants))
+        self._shown = SubagentView(live.session_id, live.cwd, View())
+        self._shown.prime(past)
+        replay = SubagentView(live.session_id, live.cwd, View(), replay=True)
+        for event in past:
+            self._text += [self._fold.add(update) for _, update in replay.project(event)]
+        client.asked = self._shown.asked
         live.attach(self._consume)
 
     async def keep_writing(self) -> None:
@@ -94,7 +104,7 @@ class Conversation:
         self._add(self._fold.note(text))
 
     def _consume(self, event: RuntimeEvent) -> None:
-        for update in self._projector.project(event):
+        for _, update in self._shown.project(event):
             self._add(self._fold.add(update))
             line = _progress_line(update)
             progress = self.works[0][1] if self.works else None
@@ -244,7 +254,8 @@ class LspAgent:
             conversation = self._conversations.get(root)
             if conversation is None:
                 client = self._client()
-                conversation = self._begun(await self._runtime.new_session(root, client), client)
+                live = await self._runtime.new_session(root, client)
+                conversation = await self._begun(live, client)
         self._current = conversation
         return conversation
 
@@ -257,13 +268,14 @@ class LspAgent:
         live = await self._runtime.open_session(session_id, root, client)
         if old is not None:
             await old.live.close()
-        self._current = self._begun(live, client)
+        self._current = await self._begun(live, client)
 
     def _client(self) -> LspClient:
         return LspClient(self._editor, self._questions, self._write_file)
 
-    def _begun(self, live: LiveSession, client: LspClient) -> Conversation:
-        conversation = self._conversations[live.cwd] = Conversation(live, client, self._folder)
+    async def _begun(self, live: LiveSession, client: LspClient) -> Conversation:
+        conversation = Conversation(live, client, self._folder, await descendants_of(live))
+        self._conversations[live.cwd] = conversation
         self._tasks.start_soon(conversation.keep_writing)
         return conversation
 

@@ -11,10 +11,10 @@ import attrs
 from acp_bridge.lsp.actions import Question
 from acp_bridge.lsp.editor import Editor
 from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
-from acp_bridge.vocabulary import Answer, CallId
+from acp_bridge.vocabulary import Answer
 
 if TYPE_CHECKING:
-    from acp_bridge.bridge.projector import ShownCall
+    from acp_bridge.bridge.subagent_family import Asked
 
 _ALLOW, _REJECT = "Allow once", "Reject"
 
@@ -68,8 +68,8 @@ class OpenQuestions:
 class LspClient:
     """Implements `ports.Client` for one session.
 
-    ``write_file`` writes the files that the editor has not open. ``shown_call`` gives a call as
-    the transcript has it; bound late, since projector and client belong to each other.
+    ``write_file`` writes the files that the editor has not open. ``asked`` gives a question as
+    the transcript has it; bound late, since what is shown and the client belong to each other.
     """
 
     reads_text = True
@@ -85,7 +85,7 @@ class LspClient:
         self._editor = editor
         self._questions = questions
         self._write_file = write_file
-        self.shown_call: Callable[[CallId], ShownCall | None] = lambda _call_id: None
+        self.asked: Callable[[PermissionAsk], Asked | None] = lambda _ask: None
 
     async def flow(self) -> None:
         """Wait while the editor reads slower than we write."""
@@ -105,10 +105,10 @@ class LspClient:
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         """The user's answer; a question that cannot be shown is a refusal."""
-        call = self.shown_call(ask.call_id)
-        if call is None:
+        asked = self.asked(ask)
+        if asked is None:
             return Answer.UNAVAILABLE
-        title = call.look.title
+        title = asked.title
         if self._editor.asks:
             options = [_ALLOW, _REJECT]
             if ask.always_label is not None:

@@ -246,6 +246,12 @@ class LspDesk:
         lines = [json.dumps({"agent": "1", "stream": list(answer)}) for answer in answers]
         self.script_file.write_text("".join(f"{line}\n" for line in lines))
 
+    def script_for(self, agent: str, *answers: Sequence[JsonValue]) -> None:
+        """Add answers for a subagent."""
+        lines = [json.dumps({"agent": agent, "stream": list(answer)}) for answer in answers]
+        with self.script_file.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
     def release(self, name: str) -> None:
         """Let the model go on at a ``wait``."""
         folder = self.script_file.with_name(self.script_file.name + ".releases")

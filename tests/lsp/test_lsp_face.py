@@ -356,3 +356,23 @@ async def test_what_is_typed_while_an_edit_is_on_its_way_is_not_overwritten(desk
     text = desk.transcript()
     assert "Write `a.py`**: failed" in text
     assert "the document has changed" in text
+
+
+async def test_a_subagents_work_and_question_are_shown(desk: LspDesk) -> None:
+    task = call("d", "subagent", description="writer", prompt="write it", wait=True)
+    desk.script([task], [{"text": "All done."}])
+    desk.script_for("1/1", [call("w", "write", file_path="a.py", content="1\n")], [{"text": "ok"}])
+    async with desk.editor(mode="ask") as editor:
+        asked: list[str] = []
+
+        def ask(params: JsonObject) -> JsonValue:
+            asked.append(str(params["message"]))
+            return {"title": "Allow once"}
+
+        editor.answers["window/showMessageRequest"] = ask
+        await editor.command("agent.prompt", "delegate")
+        await editor.ended()
+    assert ["writer" in one for one in asked] == [True]
+    assert (desk.workspace / "a.py").read_text() == "1\n"
+    assert "Subagent writer" in desk.transcript()
+    assert "All done." in desk.transcript()
