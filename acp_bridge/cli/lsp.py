@@ -29,7 +29,9 @@ def run(flags: Mapping[str, str | None]) -> int:
         nonlocal said
         said = await serve(stream, settings, started)
 
-    return hold(stdio, flags, until_exit) or said
+    from acp_bridge.lsp.stream import BodyBuffer
+
+    return hold(stdio, flags, until_exit, new_buffer=BodyBuffer) or said
 
 
 async def serve(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from acp_bridge.config import Settings
     from acp_bridge.wire.endpoint import ByteStream
     from acp_bridge.wire.lifetime import Ending
+    from acp_bridge.wire.trace import Buffer
 
     class Stoppable(Protocol):
         """What serves a connection."""
@@ -86,10 +87,12 @@ def hold(
     serve: Serve,
     *,
     before: tuple[bytes, bytes] = (b"", b""),
+    new_buffer: Callable[[], Buffer] | None = None,
 ) -> int:
     """Serve a connection until it or this process must end; the exit code.
 
-    ``before`` is what was received and answered already, for the trace.
+    ``before`` is what was received and answered already, for the trace; ``new_buffer`` makes what
+    cuts its messages, if they are no lines.
     """
     import os
 
@@ -98,7 +101,7 @@ def hold(
     try:
         settings, _ = resolve(flags, os.environ)
         _start_log(settings)
-        return _serve(stdio, settings, serve, before)
+        return _serve(stdio, settings, serve, before, new_buffer)
     except BridgeError as error:
         _say(error.details)
         return EXIT_USAGE
@@ -135,7 +138,13 @@ def greet(received: bytes, setup_command: Sequence[str]) -> Greeting:
     return Greeting(b"", None, received)
 
 
-def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, bytes]) -> int:
+def _serve(
+    stdio: Stdio,
+    settings: Settings,
+    serve: Serve,
+    before: tuple[bytes, bytes],
+    new_buffer: Callable[[], Buffer] | None,
+) -> int:
     import gc
     import os
 
@@ -150,10 +159,12 @@ def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, 
         nonlocal failure
         stream: ByteStream = stdio.stream()
         if settings.trace is not None:
+            from acp_bridge.wire.framing import LineBuffer
             from acp_bridge.wire.trace import TracedStream
 
             try:
-                traced = TracedStream(stream, settings.trace, os.environ)
+                cut = new_buffer or LineBuffer
+                traced = TracedStream(stream, settings.trace, os.environ, cut)
             except OSError as error:
                 raise ConfigError(
                     f"The trace file {settings.trace} cannot be written: {_why(error)}."

@@ -1,9 +1,11 @@
 """pygls' reader and writer over one of our byte streams, with bounds."""
 
+import re
 from typing import Final
 
 from acp_bridge.errors import RemoteProtocolError
 from acp_bridge.wire.endpoint import ByteStream
+from acp_bridge.wire.framing import NEED_DATA, NeedData
 from acp_bridge.wire.messages import INVALID_REQUEST
 from acp_bridge.wire.writer import Writer
 
@@ -76,3 +78,36 @@ class MessageWriter:
 
     def close(self) -> None:
         """Nothing: whoever runs the writer ends it."""
+
+
+_LENGTH: Final = re.compile(rb"^Content-Length: *(\d+)", re.IGNORECASE | re.MULTILINE)
+
+
+class BodyBuffer:
+    """Bytes in, message bodies out, as `wire.framing.LineBuffer` does for lines: for a trace.
+
+    What has no length is skipped up to the next empty line.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def receive(self, data: bytes) -> None:
+        """Add what was read, of any length."""
+        self._buffer += data
+
+    def next_line(self) -> bytes | NeedData:
+        """The next body."""
+        while True:
+            head, end, _ = self._buffer.partition(b"\r\n\r\n")
+            if not end:
+                return NEED_DATA
+            found = _LENGTH.search(head)
+            start = len(head) + len(end)
+            stop = start + (int(found[1]) if found else 0)
+            if len(self._buffer) < stop:
+                return NEED_DATA
+            body = bytes(self._buffer[start:stop])
+            del self._buffer[:stop]
+            if body:
+                return body

@@ -12,16 +12,27 @@ import json
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from acp_bridge.wire.framing import LineBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from acp_bridge.vocabulary import JsonValue
     from acp_bridge.wire.endpoint import ByteStream
+    from acp_bridge.wire.framing import NeedData, Oversize
+
+    class Buffer(Protocol):
+        """Cuts messages out of bytes."""
+
+        def receive(self, data: bytes) -> None:
+            """Add what was read."""
+
+        def next_line(self) -> bytes | Oversize | NeedData:
+            """The next message."""
+
 
 REDACTED: Final = "[redacted]"
 _SECRET_NAME = re.compile(r"key|token|secret|passw|authorization|credential|cookie", re.IGNORECASE)
@@ -70,15 +81,24 @@ class Redactor:
 
 
 class TracedStream:
-    """A `ByteStream` around another one that notes what passes, one JSON line a message."""
+    """A `ByteStream` around another one that notes what passes, one JSON line a message.
 
-    def __init__(self, stream: ByteStream, file: Path, environment: Mapping[str, str]) -> None:
+    ``new_buffer`` makes what cuts messages out of one direction's bytes.
+    """
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        file: Path,
+        environment: Mapping[str, str],
+        new_buffer: Callable[[], Buffer] = LineBuffer,
+    ) -> None:
         self._stream = stream
         # 0600: a trace holds whatever the user and the files say.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._file: TextIO = os.fdopen(descriptor, "a", encoding="utf-8")
         self._redactor = Redactor(environment)
-        self._lines = {"in": LineBuffer(), "out": LineBuffer()}
+        self._lines = {"in": new_buffer(), "out": new_buffer()}
 
     async def receive(self) -> bytes:
         """The other stream's bytes, noted."""

@@ -178,6 +178,22 @@ async def test_a_bare_exit_ends_with_one_and_the_end_of_input_with_zero(tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+async def test_a_trace_holds_each_message_without_secrets(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    command = [sys.executable, "-m", "acp_bridge", "--home", str(tmp_path / "home")]
+    messages = [
+        {"id": 1, "method": "initialize", "params": {"capabilities": {}, "apiToken": "hunter22"}},
+        {"id": 2, "method": "shutdown"},
+    ]
+    bodies = [json.dumps({"jsonrpc": "2.0", **message}) for message in messages]
+    given = "".join(f"Content-Length: {len(body)}\r\n\r\n{body}" for body in bodies)
+    await anyio.run_process([*command, "--trace", str(trace), "lsp"], input=given.encode())
+    noted = [json.loads(line) for line in (await anyio.Path(trace).read_text()).splitlines()]
+    told = [(one["dir"], one["message"]["id"]) for one in noted]
+    assert sorted(told) == [("in", 1), ("in", 2), ("out", 1), ("out", 2)]
+    assert "hunter22" not in json.dumps(noted)
+
+
 NEOVIM = """
 local command = vim.fn.json_decode(vim.fn.getenv('THE_COMMAND'))
 vim.cmd('edit ' .. vim.fn.fnameescape(vim.fn.getenv('THE_FILE')))
