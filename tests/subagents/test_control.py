@@ -193,6 +193,7 @@ async def test_a_child_may_not_message_its_parent_or_a_sibling(home: Home) -> No
     async with home.family(answers) as family:
         turn = family.admit()
         child_id = await begun(family)
+        await family.until(lambda: len(family.started()) == 2)
         sibling = next(one.child_id for one in family.started() if one.child_id != child_id)
         service = family.runtime._subagents
         for other in (family.root.session_id, sibling):
