@@ -136,6 +136,8 @@ async def _catalog(settings: Settings) -> AsyncIterator[ModelCatalog]:
 
 async def _get_ready(catalog: ModelCatalog) -> None:
     """Load what a first turn needs, so that its prompt does not wait for it."""
+    import acp_bridge.subagents.tools  # noqa: F401  # the runtime asks for them then
+
     _tools()
     warm_up()
     try:
