@@ -333,10 +333,15 @@ class AcpAgent:
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
+        if (known := self._known(live)) is not None:
+            return known
+        descendants = await descendants_of(live)
+        return self._known(live) or self._open(live, client, descendants)
+
+    def _known(self, live: LiveSession) -> OpenSession | None:
+        """What this session was opened as before; another request may do it at any wait."""
         known = self._sessions.get(live.session_id)
-        if known is None or known.live is not live:
-            known = self._open(live, client, await descendants_of(live))
-        return known
+        return known if known is not None and known.live is live else None
 
     def _open(
         self, live: LiveSession, client: AcpClient, descendants: Sequence[Descendant] = ()

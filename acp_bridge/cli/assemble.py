@@ -211,6 +211,8 @@ async def _get_ready(catalog: ModelCatalog | None) -> None:
     warm_up()
     if catalog is None:
         return
+    import acp_bridge.subagents.tools  # noqa: F401  # the runtime asks for them then
+
     _tools()
     try:
         local = catalog.open(None).provider == SCRIPTED

@@ -360,10 +360,10 @@ class HarnessSession:
         while True:
             if self._has_news:
                 end = await self._drain() or end
-            elif self._inbox and isinstance(self._inbox[0].prompt, Command):
-                await self._answer_command(self._inbox.popleft())
             elif not self._arriving and not self._desk.children.owes(self.session_id):
                 return end
+            elif self._inbox and isinstance(self._inbox[0].prompt, Command):
+                await self._answer_command(self._inbox.popleft())
             elif self._inbox and not self._arriving:
                 return TurnEnd("completed")
             else:

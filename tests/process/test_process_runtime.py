@@ -183,4 +183,4 @@ def test_help_says_what_profile_and_patch_mean() -> None:
     assert "there are no profiles" in text
     assert "not read: use the settings of acp-bridge" in text
     assert "DSH_HOME" in text
-    assert "--runtime" not in text
+    assert "--runtime {" not in text
