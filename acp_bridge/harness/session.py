@@ -12,7 +12,7 @@ its own turn, and what subagents tell later starts turns that no prompt waits fo
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -207,7 +207,7 @@ class HarnessSession:
         """
         if self._running is None or self.cancelling:
             return False
-        await self._put("next-step", message)
+        await self._put(message, lambda: "next-step")
         self._has_news = True
         self.stir()
         return True
@@ -224,17 +224,23 @@ class HarnessSession:
             return False
         wakes = wakes and not self.cancelling
         stops = self._stops
-        await self._put("next-step" if wakes and self._turn_scope else "next-turn", message)
+        await self._put(message, lambda: "next-step" if wakes and self._in_turn else "next-turn")
         if wakes and stops == self._stops:  # no cancel came meanwhile
             self._has_news = True
             self.stir()
         return True
 
-    async def _put(self, target: Target, message: JsonObject) -> None:
+    @property
+    def _in_turn(self) -> bool:
+        """Whether a turn runs and its end is not in the log yet."""
+        return self._turn_scope is not None and self._desk.committer.writer.state.turn is not None
+
+    async def _put(self, message: JsonObject, target: Callable[[], Target]) -> None:
+        """Put a message into the log's inbox; a turn that ends holds it until its end is there."""
         self._arriving += 1  # whoever decides whether all is quiet waits for it
         try:
             async with self._desk.inbox:
-                await self._desk.committer.commit([put_row(self._desk, target, message)])
+                await self._desk.committer.commit([put_row(self._desk, target(), message)])
         finally:
             self._arriving -= 1
             self.stir()
