@@ -138,6 +138,7 @@ def greet(received: bytes, setup_command: Sequence[str]) -> Greeting:
 def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, bytes]) -> int:
     import gc
     import os
+    import signal
 
     import anyio
 
@@ -187,7 +188,12 @@ def _serve(stdio: Stdio, settings: Settings, serve: Serve, before: tuple[bytes, 
                 failure = error  # kept, since a task group would wrap it
             group.cancel_scope.cancel()
 
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except KeyboardInterrupt:
+        # Python's own handler stands for an instant between the event loop's and the one that
+        # `begin` set. Everything is cleaned up by then: the loop's handler guards that.
+        return 128 + signal.SIGINT
     if failure is not None:
         raise failure
     return exit_code
