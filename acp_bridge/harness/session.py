@@ -20,7 +20,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import FAULT, BridgeError
-from acp_bridge.harness.choosing import choose, options_of
+from acp_bridge.harness.choosing import choose, options_of, take_mode
 from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.folder import move, settled
@@ -44,6 +44,7 @@ from acp_bridge.vocabulary import (
     Event,
     JsonObject,
     JsonValue,
+    Mode,
     Prompt,
     RuntimeEvent,
     SessionId,
@@ -149,8 +150,23 @@ class HarnessSession:
         return await move(self._desk, path)
 
     async def choose(self, option: OptionName, value: str) -> None:
-        """Choose a value: see `ports.LiveSession`."""
+        """Choose a value: see `ports.LiveSession`. A mode is given to running subagents too."""
         await choose(self._desk, option, value)
+        if option == "mode":
+            await self._give_mode()
+
+    async def take_mode(self, given: Callable[[], Mode]) -> None:
+        """Go on in the mode that the parent has now, and give it to subagents of its own.
+
+        Raises:
+            StoreFailedError: the disk refused; nothing changed.
+        """
+        await take_mode(self._desk, given)
+        await self._give_mode()
+
+    async def _give_mode(self) -> None:
+        with anyio.CancelScope(shield=True):  # else a cancel would leave them with more rights
+            await self._desk.children.give_mode(self.session_id)
 
     def admit(self, prompt: Prompt | Command) -> WaitingPrompt:
         """Take a prompt or a command, synchronously, first in first out."""

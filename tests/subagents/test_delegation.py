@@ -448,3 +448,30 @@ async def test_where_nobody_delegates_there_are_no_descendants(home: Home) -> No
         await family.prompt()
         assert list(await family.root.descendants()) == []
         family.root.cancel_child(SessionId("nobody"))
+
+
+async def test_a_folder_is_asked_for_also_where_the_parent_was_moved_out_of_its_workspace(
+    home: Home, tmp_path: Path
+) -> None:
+    outside = tmp_path / "elsewhere"
+    (outside / "deep").mkdir(parents=True)
+    answers = {"1": [say("hello"), spawn(cwd="deep"), spawn(), say("ok")]}
+    async with home.family(answers, mode="accept-edits") as family:
+        await family.prompt()
+        await family.root.move(str(outside))
+        family.client.answers = [Answer.REJECT]
+        await family.prompt()
+        (ask,) = family.client.asks
+        assert str(outside / "deep") in ask.reason
+        (started,) = family.started()
+        assert started.cwd == home.cwd
+
+
+async def test_no_child_works_unasked_where_long_output_is_kept(home: Home) -> None:
+    spill = home.folder / "home" / "spill"
+    async with home.family({"1": [spawn(cwd=str(spill))]}, mode="accept-edits") as family:
+        spill.mkdir(parents=True, exist_ok=True)
+        family.client.answers = [Answer.REJECT]
+        await family.prompt()
+        assert len(family.client.asks) == 1
+        assert family.started() == []
