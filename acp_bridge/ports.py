@@ -272,6 +272,9 @@ class ChildRunner(Protocol):
     def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
         """As `LiveSession.cancel_child`."""
 
+    async def give_mode(self, parent_id: SessionId) -> None:
+        """Put its mode into force in all that works below it; what cannot take it is ended."""
+
 
 @attrs.frozen(slots=True)
 class SessionPage:
@@ -507,11 +510,14 @@ class Model(Protocol):
 class Access:
     """What a call would touch, for the decision whether to ask.
 
-    ``reads`` and ``writes`` are absolute, resolved paths; ``command`` is a shell command line.
+    ``reads`` and ``writes`` are absolute, resolved paths, and so are ``hands_over``: folders in
+    which somebody else may then do what this session may do in its own. ``command`` is a shell
+    command line.
     """
 
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    hands_over: tuple[Path, ...] = ()
     command: str | None = None
 
 

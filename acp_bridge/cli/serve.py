@@ -147,6 +147,7 @@ def _serve(
 ) -> int:
     import gc
     import os
+    import signal
 
     import anyio
 
@@ -198,7 +199,12 @@ def _serve(
                 failure = error  # kept, since a task group would wrap it
             group.cancel_scope.cancel()
 
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except KeyboardInterrupt:
+        # Python's own handler stands for an instant between the event loop's and the one that
+        # `begin` set. Everything is cleaned up by then: the loop's handler guards that.
+        return 128 + signal.SIGINT
     if failure is not None:
         raise failure
     return exit_code

@@ -77,7 +77,7 @@ def verdict_on_question(
 
 def _question(access: Access, *, workspace: Path, spill_dir: Path) -> Question | None:
     reads = (path for path in access.reads if not path.is_relative_to(spill_dir))
-    touched = (*reads, *access.writes)
+    touched = (*reads, *access.writes, *access.hands_over)
     outside = next((path for path in touched if not path.is_relative_to(workspace)), None)
     if outside is not None:
         return Question(reason=f"touches {outside}, which is outside the workspace {workspace}")

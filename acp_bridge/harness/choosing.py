@@ -4,10 +4,12 @@ A choice is logged at once when the session is stored; before its first prompt i
 birth rows. What a log names and the catalog no longer has falls back, and the log says so.
 """
 
+from collections.abc import Callable
+
 from acp_bridge.errors import AuthRequiredError, ConfigError, InvalidParamsError
 from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.memory import SessionMemory
-from acp_bridge.harness.modes import MODES, mode_rows
+from acp_bridge.harness.modes import MODES, delegated_rows, mode_rows
 from acp_bridge.ports import (
     DEFAULT_EFFORT,
     Model,
@@ -83,7 +85,6 @@ async def choose(desk: Desk, option: OptionName, value: str) -> None:
         StoreFailedError: the disk refused; nothing changed.
     """
     async with desk.choosing:
-        before = desk.choices
         match option:
             case "mode":
                 drafts, chosen = _choose_mode(desk, value)
@@ -93,20 +94,38 @@ async def choose(desk: Desk, option: OptionName, value: str) -> None:
                 drafts, chosen = _choose_effort(desk, value)
         if not drafts:
             return
-
-        def rows(first_seq: int) -> list[Draft]:
-            # It holds from its place in the log on; birth rows that come next must say it.
-            desk.choices = chosen
-            return drafts if first_seq else []
-
-        try:
-            await desk.committer.commit(rows)
-        except BaseException:
-            desk.choices = before
-            raise
+        await _put_into_force(desk, drafts, chosen)
         if option == "model":
             desk.notice = None  # whatever it said of a model is past
     desk.committer.emit(OptionsChanged())
+
+
+async def take_mode(desk: Desk, given: Callable[[], Mode]) -> None:
+    """Put the mode into force that a parent gives its child now.
+
+    Raises:
+        StoreFailedError: the disk refused; nothing changed.
+    """
+    async with desk.choosing:
+        now, mode = desk.choices, given()
+        if mode != now.mode:
+            drafts = delegated_rows(mode, before=now.mode)
+            await _put_into_force(desk, drafts, Choices(mode, now.model, now.effort))
+
+
+async def _put_into_force(desk: Desk, drafts: list[Draft], chosen: Choices) -> None:
+    before = desk.choices
+
+    def rows(first_seq: int) -> list[Draft]:
+        # It holds from its place in the log on; birth rows that come next must say it.
+        desk.choices = chosen
+        return drafts if first_seq else []
+
+    try:
+        await desk.committer.commit(rows)
+    except BaseException:
+        desk.choices = before
+        raise
 
 
 def _choose_mode(desk: Desk, value: str) -> tuple[list[Draft], Choices]:

@@ -96,6 +96,9 @@ class NoChildren:
     def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
         """There is none."""
 
+    async def give_mode(self, parent_id: SessionId) -> None:
+        """There is nobody."""
+
 
 @attrs.define(slots=True)
 class Choices:

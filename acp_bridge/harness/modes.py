@@ -71,6 +71,18 @@ def mode_rows(mode: Mode, *, before: Mode | None) -> list[Draft]:
     return rows
 
 
+def delegated_rows(mode: Mode, *, before: Mode | None) -> list[Draft]:
+    """The mode that a parent gives its child, as the real runtime writes it: without a preset."""
+    rows = []
+    for row in mode_rows(mode, before=before):
+        assert isinstance(row.data, dict)
+        if row.type in {"sandbox/mode", "approval/policy"}:
+            rows.append(Draft(row.type, {**row.data, "source": "delegation"}))
+        elif row.type != "permission/preset":
+            rows.append(row)
+    return rows
+
+
 def mode_from_log(sandbox: str | None, policy: str | None, *, planning: bool) -> Mode:
     """The mode that these rows amount to; the most careful one where they say nothing."""
     if planning:

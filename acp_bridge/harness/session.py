@@ -12,7 +12,7 @@ its own turn, and what subagents tell later starts turns that no prompt waits fo
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -20,7 +20,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import FAULT, BridgeError
-from acp_bridge.harness.choosing import choose, options_of
+from acp_bridge.harness.choosing import choose, options_of, take_mode
 from acp_bridge.harness.commands import COMMANDS, run_command
 from acp_bridge.harness.desk import Choices, Desk
 from acp_bridge.harness.folder import move, settled
@@ -44,6 +44,7 @@ from acp_bridge.vocabulary import (
     Event,
     JsonObject,
     JsonValue,
+    Mode,
     Prompt,
     RuntimeEvent,
     SessionId,
@@ -149,8 +150,23 @@ class HarnessSession:
         return await move(self._desk, path)
 
     async def choose(self, option: OptionName, value: str) -> None:
-        """Choose a value: see `ports.LiveSession`."""
+        """Choose a value: see `ports.LiveSession`. A mode is given to running subagents too."""
         await choose(self._desk, option, value)
+        if option == "mode":
+            await self._give_mode()
+
+    async def take_mode(self, given: Callable[[], Mode]) -> None:
+        """Go on in the mode that the parent has now, and give it to subagents of its own.
+
+        Raises:
+            StoreFailedError: the disk refused; nothing changed.
+        """
+        await take_mode(self._desk, given)
+        await self._give_mode()
+
+    async def _give_mode(self) -> None:
+        with anyio.CancelScope(shield=True):  # else a cancel would leave them with more rights
+            await self._desk.children.give_mode(self.session_id)
 
     def admit(self, prompt: Prompt | Command) -> WaitingPrompt:
         """Take a prompt or a command, synchronously, first in first out."""
@@ -207,7 +223,7 @@ class HarnessSession:
         """
         if self._running is None or self.cancelling:
             return False
-        await self._put("next-step", message)
+        await self._put(message, lambda: "next-step")
         self._has_news = True
         self.stir()
         return True
@@ -224,17 +240,23 @@ class HarnessSession:
             return False
         wakes = wakes and not self.cancelling
         stops = self._stops
-        await self._put("next-step" if wakes and self._turn_scope else "next-turn", message)
+        await self._put(message, lambda: "next-step" if wakes and self._in_turn else "next-turn")
         if wakes and stops == self._stops:  # no cancel came meanwhile
             self._has_news = True
             self.stir()
         return True
 
-    async def _put(self, target: Target, message: JsonObject) -> None:
+    @property
+    def _in_turn(self) -> bool:
+        """Whether a turn runs and its end is not in the log yet."""
+        return self._turn_scope is not None and self._desk.committer.writer.state.turn is not None
+
+    async def _put(self, message: JsonObject, target: Callable[[], Target]) -> None:
+        """Put a message into the log's inbox; a turn that ends holds it until its end is there."""
         self._arriving += 1  # whoever decides whether all is quiet waits for it
         try:
             async with self._desk.inbox:
-                await self._desk.committer.commit([put_row(self._desk, target, message)])
+                await self._desk.committer.commit([put_row(self._desk, target(), message)])
         finally:
             self._arriving -= 1
             self.stir()

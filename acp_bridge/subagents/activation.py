@@ -23,6 +23,7 @@ from acp_bridge.vocabulary import (
     ChildFinished,
     ChildSaid,
     ChildStarted,
+    Mode,
     OwnEvent,
     RuntimeEvent,
     SessionId,
@@ -62,6 +63,10 @@ class Activation:
     gone: anyio.Event = attrs.field(factory=anyio.Event)
     end: TurnEnd = attrs.field(factory=lambda: TurnEnd("aborted"))
     answer: str | None = None
+
+    def parents_mode(self) -> Mode:
+        """The mode that its parent has now."""
+        return self.parent.choices.mode
 
     def stop(self, why: Abort, *, is_quiet: bool) -> None:
         """End it and what works below it; one that has not begun ends as soon as it has."""

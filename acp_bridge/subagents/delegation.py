@@ -5,7 +5,7 @@ from pathlib import Path
 import attrs
 
 from acp_bridge.harness.desk import Choices
-from acp_bridge.harness.modes import mode_rows
+from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.subagents.activation import ChildMode
 from acp_bridge.subagents.descriptor import Descriptor, descriptor_draft
 from acp_bridge.vocabulary import CallId, Draft, Mode, SessionId
@@ -48,15 +48,3 @@ def birth_rows(ask: Delegation, choices: Choices, *, before: Mode | None) -> lis
         agent_effort=choices.effort,
     )
     return [descriptor_draft(descriptor), *rows]
-
-
-def delegated_rows(mode: Mode, *, before: Mode | None) -> list[Draft]:
-    """The mode that a parent gives its child, as the real runtime writes it: without a preset."""
-    rows = []
-    for row in mode_rows(mode, before=before):
-        assert isinstance(row.data, dict)
-        if row.type in {"sandbox/mode", "approval/policy"}:
-            rows.append(Draft(row.type, {**row.data, "source": "delegation"}))
-        elif row.type != "permission/preset":
-            rows.append(row)
-    return rows

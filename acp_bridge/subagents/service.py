@@ -21,6 +21,7 @@ from acp_bridge.harness.choosing import stored_choices
 from acp_bridge.harness.desk import Choices
 from acp_bridge.harness.inbox import Target
 from acp_bridge.harness.memory import SessionMemory
+from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Abort, Client, Descendant, ModelCatalog
 from acp_bridge.sessions import LogWriter, SessionQuery, SessionRecord, SessionStore
@@ -28,7 +29,7 @@ from acp_bridge.subagents import refusals
 from acp_bridge.subagents.activation import Activation, Activations
 from acp_bridge.subagents.asking import ChildClient
 from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
-from acp_bridge.subagents.delegation import Delegation, Limits, birth_rows, delegated_rows
+from acp_bridge.subagents.delegation import Delegation, Limits, birth_rows
 from acp_bridge.subagents.descriptor import Descriptor
 from acp_bridge.subagents.messages import relay_message, task_message
 from acp_bridge.subagents.providers import PROVIDERS, Birth, Provider
@@ -120,6 +121,23 @@ class SubagentService:
         one = self._working.get(child_id)
         if one is not None and one.root.session_id == root_id:
             one.stop("user", is_quiet=False)
+
+    async def give_mode(self, parent_id: SessionId) -> None:
+        """As `ports.ChildRunner.give_mode`: a child never has more rights than its parent."""
+        for one in self._working.owed(parent_id):
+            await one.begun.wait()
+            if one.session is None or one.closed.is_set():
+                continue
+            try:
+                await one.session.take_mode(one.parents_mode)
+            except BridgeError as failure:
+                logger.warning(
+                    "session %s: subagent %s is ended, since it cannot take a new mode: %s",
+                    parent_id,
+                    one.child_id,
+                    failure.details,
+                )
+                one.stop("parent", is_quiet=False)
 
     # --- what the runtime asks ------------------------------------------------------------------
 

@@ -104,9 +104,7 @@ class SubagentTool(_ControlTool):
         given = optional_text(arguments, "cwd")
         if given is None:
             return Access()
-        folder = resolved_path(absolute_path(given, cwd))
-        is_inside = folder.is_relative_to(resolved_path(cwd))
-        return Access() if is_inside else Access(writes=(folder,))
+        return Access(hands_over=(resolved_path(absolute_path(given, cwd)),))
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """``started subagent <id>``, or with ``wait`` what it answers."""

@@ -15,9 +15,10 @@ import anyio.abc
 import anyio.to_thread
 import attrs
 
+from acp_bridge.sessions import SessionStore
 from acp_bridge.sessions.paths import log_name, project_folder, session_folder
 from acp_bridge.testing import scenario as steps
-from acp_bridge.testing.client import ScenarioError, ScriptedClient
+from acp_bridge.testing.client import WAIT_S, ScenarioError, ScriptedClient
 from acp_bridge.testing.forks import make_fork
 from acp_bridge.testing.launch import Agent, Launcher, Place
 from acp_bridge.testing.scenario import Scenario, holds, resolve
@@ -26,6 +27,9 @@ from acp_bridge.vocabulary import JsonObject, JsonValue
 
 PROTOCOL_VERSION = 1
 """What the runner's `initialize` asks for."""
+
+STORE_POLL_S = 0.01
+"""How often the store is looked at: the agent may be another process, which tells nobody."""
 
 
 @attrs.frozen(slots=True)
@@ -162,6 +166,8 @@ class _Player:
                 await self._await_update(step, client)
             case steps.AwaitNotification():
                 await self._await_notification(step, client)
+            case steps.AwaitRow():
+                await self._await_row(step, client)
             case steps.AwaitRequest():
                 await self._await_request(step, client)
             case steps.Answer():
@@ -231,6 +237,25 @@ class _Player:
         start = self._notification_cursor
         index = await self._await_index(client, start, is_wanted, f"notification {partial}")
         self._notification_cursor = index + 1
+
+    async def _await_row(self, step: steps.AwaitRow, client: ScriptedClient) -> None:
+        found = 0
+        with anyio.move_on_after(WAIT_S):
+            while True:
+                found = await anyio.to_thread.run_sync(self._stored, step.partial)
+                if found >= step.times:
+                    return
+                await anyio.sleep(STORE_POLL_S)
+        what = f"{found} rows {step.partial} and not {step.times}"
+        raise ScenarioError(f"{what} within {WAIT_S:g} s\n{client.seen()}")
+
+    def _stored(self, partial: JsonObject) -> int:
+        store = SessionStore(self._place.home / "sessions", clock=lambda: 0)
+        return sum(
+            holds({"type": event.type, "data": event.data}, partial)
+            for summary in store.list().sessions
+            for event in store.read(summary.session_id).events
+        )
 
     async def _await_request(self, step: steps.AwaitRequest, client: ScriptedClient) -> None:
         partial = self._resolve(step.partial)

@@ -1,11 +1,12 @@
 """A scenario's `input.json` as typed steps, and how values in it refer to what came before.
 
 A step is an object with one key. `call` sends a request and waits for its answer; `request` only
-sends it; `notify` sends a notification; `await` waits for a response, an update, a client request
-or any notification; ``gives`` says what a response must hold whatever `expected/` says; `answer`
-answers an awaited client request; `release` lets a scripted model's wait go on; `write` changes a
-file as the user would; `fork` forks a session in the store; `restart` closes stdin, waits for the
-exit and starts again on the same home; `kill` does so without a warning. ``"wire": "sdk"`` beside
+sends it; `notify` sends a notification; `await` waits for a response, an update, a client request,
+any notification, or rows in the store; ``gives`` says what a response must hold whatever
+`expected/` says; `answer` answers an awaited client request; `release` lets a scripted model's wait
+go on; `write` changes a file as the user would; `fork` forks a session in the store; `restart`
+closes stdin, waits for the exit and starts again on the same home; `kill` does so without a
+warning. ``"wire": "sdk"`` beside
 the steps plays them over the SDK's wire instead of ACP.
 """
 
@@ -64,6 +65,17 @@ class AwaitNotification:
 
 
 @attrs.frozen(slots=True)
+class AwaitRow:
+    """Wait until the logs of the store hold so many rows like ``partial``, all sessions together.
+
+    What a session does while subagents work for it, such as to end a turn, shows on no wire.
+    """
+
+    partial: JsonObject
+    times: int
+
+
+@attrs.frozen(slots=True)
 class AwaitRequest:
     """Wait for an unclaimed client request that holds ``partial``; later steps know it by name."""
 
@@ -117,6 +129,7 @@ Step: TypeAlias = (
     | AwaitResponse
     | AwaitUpdate
     | AwaitNotification
+    | AwaitRow
     | AwaitRequest
     | Answer
     | Release
@@ -267,6 +280,8 @@ def _await(value: JsonValue) -> Step:
         return AwaitRequest(str(members["as"]), obj(members["request"]))
     if "notification" in members:
         return AwaitNotification(obj(members["notification"]))
+    if "row" in members:
+        return AwaitRow(obj(members["row"]), int(str(members.get("times", 1))))
     return AwaitUpdate(obj(members["update"]), members.get("session"))
 
 

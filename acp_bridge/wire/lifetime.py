@@ -41,8 +41,21 @@ async def end_of_life(
 
     It goes on to guard the clean-up: a second signal calls ``before_exit`` (which should kill what
     must not survive, and must not block) and exits at once. ``parent_pid`` is the parent as it was
-    at the start (`stdio.Stdio.parent_pid`).
+    at the start (`stdio.Stdio.parent_pid`). The signals' handlers of before are back when it ends.
     """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        await _watch(on_end, parent_pid, before_exit)
+    finally:
+        # asyncio leaves Python's own handler of SIGINT behind, which raises KeyboardInterrupt
+        # wherever the event loop is in its last moments.
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _watch(
+    on_end: Callable[[Ending], None], parent_pid: int, before_exit: Callable[[], None]
+) -> None:
     ended = False
     with anyio.open_signal_receiver(*_SIGNALS) as signals:
         while True:

@@ -1,5 +1,6 @@
 """Messages, interrupts, cancels, restarts: who may do what to a child, and what becomes of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -23,9 +24,12 @@ from family_rig import (
 )
 from harness_rig import FakeClient
 
-from acp_bridge.errors import SubagentRefusedError
+from acp_bridge.errors import StoreFailedError, SubagentRefusedError
 from acp_bridge.harness.desk import ToolBox
-from acp_bridge.ports import ToolContext
+from acp_bridge.harness.inbox import Target
+from acp_bridge.harness.session import HarnessSession
+from acp_bridge.ports import TextChunk, ToolContext
+from acp_bridge.sessions import LogWriter
 from acp_bridge.subagents import refusals
 from acp_bridge.subagents.service import SubagentService
 from acp_bridge.subagents.tools import ListAgentsTool, SendMessageTool
@@ -33,6 +37,9 @@ from acp_bridge.vocabulary import (
     CallId,
     ChildFinished,
     ChildMessaged,
+    Draft,
+    Event,
+    JsonObject,
     SessionId,
     TurnEnd,
 )
@@ -476,3 +483,85 @@ async def test_the_end_of_a_child_is_told_before_the_prompt_is_answered(home: Ho
             ChildFinished,
         )
         check(family)
+
+
+# --- the mode that is given ---------------------------------------------------------------------
+
+
+async def test_running_children_at_any_depth_get_the_mode_that_the_user_chooses(
+    home: Home,
+) -> None:
+    gates = [anyio.Event(), anyio.Event()]
+    bash = ("bash", {"command": "touch made", "description": "Makes a file"})
+    makes = calls(bash)
+    async with home.family(
+        {
+            "1": [spawn(), say("started")],
+            "1/1": [spawn(), [TextChunk(0, "outer"), gates[0], *makes]],
+            "1/1/1": [[TextChunk(0, "inner"), gates[1], *makes]],
+        },
+        mode="full",
+    ) as family:
+        turn = family.admit()
+        outer, inner = await begun(family, "outer"), await begun(family, "inner")
+        await family.root.choose("mode", "plan")
+        for child_id in (outer, inner):
+            assert family.rows(child_id, "sandbox/mode")[-1] == {
+                "mode": "read-only",
+                "source": "delegation",
+            }
+        for gate in gates:
+            gate.set()
+        with anyio.fail_after(5):
+            await turn.ended()
+        for child_id in (outer, inner):
+            assert "plan mode allows no call" in family.results(child_id)[-1]
+        assert not (home.cwd / "made").exists()
+
+
+async def test_a_child_that_is_being_born_gets_the_mode_that_is_chosen_meanwhile(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, chosen = HarnessSession.receive, anyio.Event()
+    async with home.family({"1": [spawn()]}, mode="full") as family, anyio.create_task_group() as t:
+
+        async def choose() -> None:
+            await family.root.choose("mode", "ask")
+            chosen.set()
+
+        async def late(
+            session: HarnessSession, rows: Sequence[Draft], message: JsonObject, target: Target
+        ) -> None:
+            t.start_soon(choose)
+            await anyio.wait_all_tasks_blocked()
+            await receive(session, rows, message, target)
+
+        monkeypatch.setattr(HarnessSession, "receive", late)
+        await family.prompt()
+        with anyio.fail_after(5):
+            await chosen.wait()
+        child_id = family.started()[0].child_id
+        modes = [row["mode"] for row in family.rows(child_id, "sandbox/mode")]
+        assert modes == ["danger-full-access", "read-only"]
+
+
+async def test_a_child_that_cannot_write_down_its_new_mode_is_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = anyio.Event()
+    answers = {"1": [spawn(), say("started")], "1/1": [held("busy", gate)]}
+    async with home.family(answers, mode="full") as family:
+        turn = family.admit()
+        child_id = await begun(family)
+        append = LogWriter.append
+
+        def refuse(writer: LogWriter, rows: Sequence[Draft]) -> list[Event]:
+            if writer.header.session_id == child_id and rows[0].type == "sandbox/mode":
+                raise StoreFailedError("the disk is full")
+            return append(writer, rows)
+
+        monkeypatch.setattr(LogWriter, "append", refuse)
+        await family.root.choose("mode", "plan")
+        with anyio.fail_after(5):
+            await turn.ended()
+        assert reasons(family, child_id) == [aborted("parent")]

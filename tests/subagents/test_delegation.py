@@ -8,6 +8,8 @@ from family_rig import Home, calls, fork, held, say, spawn
 from harness_rig import FlakyWriter
 
 from acp_bridge.errors import StoreFailedError
+from acp_bridge.harness.committer import Committer, Rows
+from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import FailureChunk, PermissionAsk, StopChunk, TextChunk
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.subagents.delegation import Limits
@@ -140,6 +142,33 @@ async def test_a_notice_that_comes_while_the_parent_answers_is_taken_at_its_next
             row["target"] for row in family.rows(family.root.session_id, "agent/inbox/spliced")
         ]
         assert targets == ["next-turn", "next-turn", "next-step", "next-step"]
+
+
+async def test_a_notice_that_comes_while_the_turn_ends_begins_the_next_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, notified = anyio.Event(), anyio.Event()
+    commit, notify = Committer.commit, HarnessSession.notify
+
+    async def late(committer: Committer, rows: Rows) -> list[Event]:
+        ends = not callable(rows) and rows[-1].type == "turn/end"
+        if ends and committer.writer.header.parent_session is None and not notified.is_set():
+            gate.set()
+            await notified.wait()
+            await anyio.wait_all_tasks_blocked()
+        return await commit(committer, rows)
+
+    async def noticed(session: HarnessSession, message: JsonObject, *, wakes: bool) -> bool:
+        notified.set()
+        return await notify(session, message, wakes=wakes)
+
+    monkeypatch.setattr(Committer, "commit", late)
+    monkeypatch.setattr(HarnessSession, "notify", noticed)
+    async with home.family({"1": [spawn()], "1/1": [held("done", gate)]}) as family:
+        await family.prompt()
+        rows = family.rows(family.root.session_id, "agent/inbox/spliced")
+        assert {str(row["target"]) for row in rows} == {"next-turn"}
+        assert len(family.rows(family.root.session_id, "turn/end")) == 2
 
 
 async def test_a_notice_that_comes_while_a_tool_runs_is_taken_with_the_next_step(
@@ -419,3 +448,30 @@ async def test_where_nobody_delegates_there_are_no_descendants(home: Home) -> No
         await family.prompt()
         assert list(await family.root.descendants()) == []
         family.root.cancel_child(SessionId("nobody"))
+
+
+async def test_a_folder_is_asked_for_also_where_the_parent_was_moved_out_of_its_workspace(
+    home: Home, tmp_path: Path
+) -> None:
+    outside = tmp_path / "elsewhere"
+    (outside / "deep").mkdir(parents=True)
+    answers = {"1": [say("hello"), spawn(cwd="deep"), spawn(), say("ok")]}
+    async with home.family(answers, mode="accept-edits") as family:
+        await family.prompt()
+        await family.root.move(str(outside))
+        family.client.answers = [Answer.REJECT]
+        await family.prompt()
+        (ask,) = family.client.asks
+        assert str(outside / "deep") in ask.reason
+        (started,) = family.started()
+        assert started.cwd == home.cwd
+
+
+async def test_no_child_works_unasked_where_long_output_is_kept(home: Home) -> None:
+    spill = home.folder / "home" / "spill"
+    async with home.family({"1": [spawn(cwd=str(spill))]}, mode="accept-edits") as family:
+        spill.mkdir(parents=True, exist_ok=True)
+        family.client.answers = [Answer.REJECT]
+        await family.prompt()
+        assert len(family.client.asks) == 1
+        assert family.started() == []

@@ -9,6 +9,7 @@ import anyio.abc
 import pytest
 
 from acp_bridge.testing import client as client_module
+from acp_bridge.testing import runner as runner_module
 from acp_bridge.testing.client import ScenarioError
 from acp_bridge.testing.launch import Agent, ByteStream, InMemory, Launcher, Place, command
 from acp_bridge.testing.normal import Shared, expected_files
@@ -90,7 +91,7 @@ def prompt(word: str, text: str) -> JsonObject:
 def played(tmp_path: Path) -> Callable[..., Awaitable[Outcome]]:
     async def run(*steps: JsonObject) -> Outcome:
         folder = tmp_path / "scenario"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         whole = {"description": "one", "client": {}, "steps": list(steps)}
         (folder / "input.json").write_text(json.dumps(whole))
         place = tmp_path / "place"
@@ -133,6 +134,31 @@ async def test_a_notification_that_does_not_come_again_fails(
     wanted: JsonObject = {"await": {"notification": {"method": "session/update"}}}
     with pytest.raises(ScenarioError, match=r"step 4 \(AwaitNotification\): no notification"):
         await played(NEW, prompt("call", "hi"), wanted, wanted)
+
+
+async def test_a_row_is_awaited_in_the_logs_of_the_store(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = {"type": "session", "version": 4, "id": "old", "createdAt": 0, "cwd": "{{cwd}}"}
+    rows = [
+        {**header, "isSeeded": False, "delegationDepth": 0},
+        {"type": "turn/start", "seq": 0, "time": 0, "data": {"turn": 1}},
+        {
+            "type": "turn/end",
+            "seq": 1,
+            "time": 0,
+            "data": {"turn": 1, "reason": {"kind": "completed"}},
+        },
+    ]
+    (tmp_path / "scenario" / "sessions").mkdir(parents=True)
+    log = tmp_path / "scenario" / "sessions" / "old.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(runner_module, "WAIT_S", 0.1)
+    row: JsonObject = {"type": "turn/end", "data": {"turn": 1}}
+    once: JsonObject = {"await": {"row": row}}
+    twice: JsonObject = {"await": {"row": row, "times": 2}}
+    with pytest.raises(ScenarioError, match=r"step 2 \(AwaitRow\): 1 rows .* and not 2 within"):
+        await played(once, twice)
 
 
 async def test_a_permission_is_awaited_by_name_and_answered_by_kind(played: Played) -> None:
