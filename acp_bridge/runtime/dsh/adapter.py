@@ -87,7 +87,8 @@ class DshRuntime:
         self._attachments = AttachmentStore(home / "attachments")
         self._open: OpenSessions[DshSession] = OpenSessions()
         self._client: Client | None = None
-        self._asking = Asking(self._open.get, Path(tempfile.gettempdir()).resolve())
+        temp_dir = Path(tempfile.gettempdir()).resolve()
+        self._asking = Asking(self._open.get, self._above, temp_dir)
         self._group: anyio.abc.TaskGroup | None = None
         self._hosts: Hosts | None = None
         self._stack = AsyncExitStack()
@@ -179,6 +180,9 @@ class DshRuntime:
             await self._hosts.close()
 
     # --- sessions -----------------------------------------------------------------------------
+
+    def _above(self, child_id: SessionId) -> DshSession | None:
+        return next((one for one in self._open.all() if one.has_child(child_id)), None)
 
     def _new_header(self, cwd: Path) -> Header:
         return Header(
