@@ -29,9 +29,9 @@ def place(tmp_path: Path) -> Iterator[DshPlace]:
 
 
 @contextmanager
-def editor(place: DshPlace, form: Message, *flags: str) -> Iterator[Bridge]:
+def editor(place: DshPlace, form: Message, *flags: str, checked: bool = True) -> Iterator[Bridge]:
     """A bridge that knows how this client wants to see subagents."""
-    with place.bridge(*flags) as bridge:
+    with place.bridge(*flags, checked=checked) as bridge:
         bridge.hello(**form)
         yield bridge
 
@@ -192,6 +192,64 @@ def test_another_prompt_takes_the_place_of_one_that_only_a_subagent_holds(
         place.loopback.go(child)
         assert bridge.answer_to(second, wait_s=60)["result"]["stopReason"] == "end_turn"
         assert states(bridge, child)[-1] == {"state": "idle", "stopReason": "end_turn"}
+
+
+def test_detached_a_prompt_ends_with_its_turn_and_a_cancel_ends_what_works_on(
+    place: DshPlace,
+) -> None:
+    # Unchecked: what a subagent reports starts turns outside of any prompt, as was asked for.
+    flags = ("--mode", "full", "--background", "detach")
+    with editor(place, NATIVE, *flags, checked=False) as bridge:
+        session = bridge.new(place.work)
+        delegated(place, session, pieces("Half", GATE, " done."))
+        assert end_of(bridge, session) == "end_turn"
+        child = announced(bridge)
+        eventually(lambda: bridge.text(child) == "Half")
+        place.loopback.go(child)
+        eventually(lambda: bridge.text(session).endswith("It is done."))
+        assert states(bridge, child)[-1] == {"state": "idle", "stopReason": "end_turn"}
+
+        other = bridge.new(place.work)
+        delegated(place, other, pieces("Half", GATE, " done."))
+        place.loopback.script[other].pop()
+        assert end_of(bridge, other) == "end_turn"
+        eventually(lambda: bridge.text().count("Half") == 2)
+        bridge.cancel(other)
+        assert end_of(bridge, other, "after it") == "end_turn"
+        assert bridge.text(other) == "It works. Hi from the loopback."
+        stops = [one.get("stopReason") for one in states_of_all(bridge) if one["state"] == "idle"]
+        assert stops == ["end_turn", "cancelled"]
+
+
+def states_of_all(bridge: Bridge) -> list[Message]:
+    found = [one for one in bridge.updates() if one["sessionUpdate"] == "subagent_update"]
+    return [one["state"] for one in found]
+
+
+@FORMS
+def test_a_load_beside_a_working_subagent_shows_it_and_goes_on(
+    place: DshPlace, form: Message
+) -> None:
+    with editor(place, form, "--mode", "full") as bridge:
+        session = bridge.new(place.work)
+        delegated(place, session, pieces("Half", GATE, " done."))
+        prompt = bridge.prompt(session)
+        eventually(lambda: "It works." in bridge.text(session))
+        [child] = eventually(lambda: [one for one in place.loopback.requests if one != session])
+        if form is NATIVE:
+            eventually(lambda: bridge.text(child) == "Half")
+        load(bridge, place, session)
+        if form is NATIVE:
+            eventually(lambda: states(bridge, child)[-1] == {"state": "running"})
+        else:
+            assert entry(bridge, session)["status"] == "in_progress"
+        place.loopback.go(child)
+        assert bridge.answer_to(prompt, wait_s=60)["result"]["stopReason"] == "end_turn"
+        if form is NATIVE:
+            assert states(bridge, child)[-1] == {"state": "idle", "stopReason": "end_turn"}
+            assert bridge.text(child).endswith("Half done.")
+        else:
+            assert entry(bridge, session)["status"] == "completed"
 
 
 def test_a_message_wakes_a_subagent_and_shows_a_second_run(place: DshPlace) -> None:

@@ -72,15 +72,24 @@ class Outside:
 class DshRuntime:
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
-    ``home`` is the runtime's home; ``mode`` is what a session begins with. Entering starts the
-    first process and waits for nothing.
+    ``home`` is the runtime's home; ``mode`` is what a session begins with; ``detaches``: no prompt
+    waits for subagents. Entering starts the first process and waits for nothing.
     """
 
-    def __init__(self, *, home: Path, models: DshModels, mode: Mode, outside: Outside) -> None:
+    def __init__(
+        self,
+        *,
+        home: Path,
+        models: DshModels,
+        mode: Mode,
+        outside: Outside,
+        detaches: bool = False,
+    ) -> None:
         self._home = home
         self._models = models
         self._mode = mode
         self._outside = outside
+        self._detaches = detaches
         self._store = SessionStore(
             home / "sessions", clock=outside.clock, index=outside.scratch / "index-dsh.sqlite3"
         )
@@ -219,6 +228,7 @@ class DshRuntime:
             models=self._models,
             attachments=self._attachments,
             group=self._group,
+            detaches=self._detaches,
         )
         session = DshSession(
             shop, header, client, mode=mode or self._mode, model=model, events=events or ()

@@ -26,7 +26,7 @@ from acp_bridge.wire.messages import Notification
 logger = logging.getLogger(__name__)
 
 STOP_WAIT_S: Final = 8.0
-"""How long the end of one subagent may take: a command that ignores SIGTERM is killed after 3 s."""
+"""How long the end of what works may take: a command that ignores SIGTERM is killed after 3 s."""
 
 
 class Children:
@@ -48,6 +48,11 @@ class Children:
     def has(self, child_id: SessionId) -> bool:
         """Whether a child works now."""
         return child_id in self._fold.running()
+
+    @property
+    def working(self) -> bool:
+        """Whether any child works now."""
+        return bool(self._fold.running())
 
     def note(self, event: Event) -> None:
         """Take a row of the root itself, which has been told already."""
@@ -91,16 +96,16 @@ class Children:
         found = await anyio.to_thread.run_sync(descendants, query, self._root_id)
         return [attrs.evolve(one, is_running=self.has(one.session_id)) for one in found]
 
-    async def cancel(self, child_id: SessionId, host: Host) -> None:
-        """End a child's turn. What goes wrong is logged: nobody waits for it."""
+    async def cancel(self, session_id: SessionId, host: Host) -> None:
+        """End a child's turn, or all of the root's tree; what goes wrong is logged, not told."""
         if host.control is None or not host.usable:
-            logger.warning("subagent %s cannot be stopped alone without the plugin", child_id)
+            logger.warning("session %s cannot be stopped without the plugin", session_id)
             return
         try:
             with anyio.fail_after(STOP_WAIT_S):
-                await host.control.cancel(child_id)
+                await host.control.cancel(session_id)
         except (PeerError, PeerGoneError, TimeoutError):
-            logger.exception("subagent %s was not stopped", child_id)
+            logger.exception("session %s was not stopped", session_id)
 
     async def settle(self) -> None:
         """The process let go of the tree: tell the rest of those who worked, and their ends."""

@@ -91,13 +91,14 @@ _HELD: Final = ("already owned by an active write handle", "already open or open
 
 @attrs.frozen(slots=True)
 class Shop:
-    """What the sessions of one runtime share."""
+    """What the sessions of one runtime share. ``detaches``: no prompt waits for subagents."""
 
     store: SessionStore
     hosts: Hosts
     models: DshModels
     attachments: AttachmentStore
     group: anyio.abc.TaskGroup
+    detaches: bool = False
 
 
 class DshSession:
@@ -195,7 +196,9 @@ class DshSession:
         return waiting
 
     def cancel(self) -> None:
-        """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
+        """End the running turn, the waiting prompts and all subagents; nothing running: no-op."""
+        if not self._inbox.busy and (self._children.working or not self._is_root_idle):
+            self._shop.group.start_soon(self._stop_strays)
         self._inbox.cancel()
 
     async def descendants(self) -> Sequence[Descendant]:
@@ -317,8 +320,9 @@ class DshSession:
         """Wait for the turn and for all that it left running.
 
         When only subagents run, a prompt that waits ends the wait (architecture, "Background
-        subagents").
+        subagents"); detached, nothing waits for them.
         """
+        holds = not self._shop.detaches
         failure: BridgeError | None = None
         async with anyio.create_task_group() as group:
 
@@ -331,7 +335,11 @@ class DshSession:
                 group.cancel_scope.cancel()
 
             group.start_soon(wait)
-            while not (self._inbox.has_waiting and self._is_root_idle and fold.end is not None):
+            while (
+                (holds and not self._inbox.has_waiting)
+                or not self._is_root_idle
+                or fold.end is None
+            ):
                 await self._changed.wait()
             group.cancel_scope.cancel()
         if failure is not None and (fold.end is None or isinstance(failure, PeerGoneError)):
@@ -356,6 +364,12 @@ class DshSession:
             await self._continue_log()
         if not self._inbox.closing:
             self.prepare()
+
+    async def _stop_strays(self) -> None:
+        """End what works for no prompt; the next one waits for it, since it would be dropped."""
+        async with self._opening:
+            if self._host is not None:
+                await self._children.cancel(self.session_id, self._host)
 
     async def _after_a_loss(self) -> TurnEnd:
         """The process is gone: what is known of why, and what the log says since."""
