@@ -94,8 +94,10 @@ class Agent:
         """Send a request and read up to its response: that message's result."""
         return self.count(method, params)[1]
 
-    def count(self, method: str, params: object) -> tuple[int, dict[str, Any]]:
-        """As `call`; first, how many lines came before the response."""
+    def count(
+        self, method: str, params: object, heard: Callable[[bytes], None] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """As `call`; first, how many lines came before the response. ``heard`` is told each."""
         self._next_id += 1
         message = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": params}
         _write_all(self._write_fd, json.dumps(message, separators=(",", ":")).encode() + b"\n")
@@ -109,6 +111,8 @@ class Agent:
                 # Only a response can hold this and not a method; looking at bytes is cheap.
                 if b'"method"' in line:
                     before += 1
+                    if heard is not None:
+                        heard(line)
                     continue
                 answer = json.loads(line)
                 if "error" in answer:
@@ -125,10 +129,12 @@ class Agent:
         answer = self.call("session/new", {"cwd": cwd, "mcpServers": []})
         return str(answer["sessionId"])
 
-    def prompt(self, session_id: str, text: str) -> int:
+    def prompt(
+        self, session_id: str, text: str, heard: Callable[[bytes], None] | None = None
+    ) -> int:
         """``session/prompt`` to its end: how many updates came."""
         block = {"type": "text", "text": text}
-        return self.count("session/prompt", {"sessionId": session_id, "prompt": [block]})[0]
+        return self.count("session/prompt", {"sessionId": session_id, "prompt": [block]}, heard)[0]
 
 
 def _env() -> dict[str, str]:

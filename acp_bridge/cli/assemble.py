@@ -152,6 +152,7 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
         models=dsh_models(settings),
         mode=MODES[settings.mode].mode,
         outside=outside,
+        detaches=settings.background == "detach",
     )
 
 

@@ -1,7 +1,8 @@
 """A provider on loopback that speaks the Messages API as fast as it can; prints its address.
 
-A request that says "updates N" last gets N text deltas. Under ``/joined`` the HTTP chunks hold
-many events, as a proxy passes them on; else each event has one of its own.
+A request that says "updates N" last gets N text deltas, at a pace if it says "updates N paced".
+Under ``/joined`` the HTTP chunks hold many events, as a proxy passes them on; else each event has
+one of its own.
 """
 
 import asyncio
@@ -11,6 +12,12 @@ from collections.abc import Iterable, Mapping
 
 WRITE_EVENTS = 32
 """Events handed to the socket at once, about 4 KiB: the provider must not be what is measured."""
+
+PACE_S = 0.02
+"""The time from one delta to the next at a pace."""
+
+NOTHING = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+"""The answer to what is no request for a model's answer."""
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"
@@ -53,6 +60,16 @@ def pieces(count: int, *, joined: bool) -> Iterable[bytes]:
     yield chunk(DELTA) * (count % WRITE_EVENTS) + b"".join(map(chunk, END)) + LAST
 
 
+async def paced(writer: asyncio.StreamWriter, count: int) -> None:
+    writer.write(HEAD + b"".join(map(chunk, START)))
+    for _ in range(count):
+        writer.write(chunk(DELTA))
+        await writer.drain()
+        await asyncio.sleep(PACE_S)
+    writer.write(b"".join(map(chunk, END)) + LAST)
+    await writer.drain()
+
+
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         try:
@@ -64,9 +81,15 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         assert length is not None
         body = await reader.readexactly(int(length[1]))
         # Not read as JSON: that would be part of a warm turn's time.
-        asked = body.rpartition(b"updates ")[2]
-        digits = re.match(rb"\d+", asked)
-        for piece in pieces(int(digits[0]) if digits else 1, joined=b"/joined/" in head):
+        if b"/messages" not in head.partition(b"\r\n")[0]:
+            writer.write(NOTHING)
+            continue
+        asked = re.findall(rb"updates (\d+)( paced)?", body)
+        digits, at_a_pace = asked[-1] if asked else (b"1", b"")
+        if at_a_pace:
+            await paced(writer, int(digits))
+            continue
+        for piece in pieces(int(digits), joined=b"/joined/" in head):
             writer.write(piece)
             await writer.drain()
 

@@ -46,6 +46,14 @@ class DshPlace(Place):
         store = SessionStore(self.dsh_home / "sessions", clock=lambda: 0)
         return list(store.read(session_id).events)
 
+    def dsh_of(self) -> int:
+        """The process id of the runtime itself, the leader of its group."""
+        return next(
+            pid
+            for pid, name in self.processes().items()
+            if "--profile sdk" in name and os.getpgid(pid) == pid
+        )
+
     def without_plugin(self) -> None:
         """From now on bridges run from a copy of the package that lacks the plugin's file."""
         package = PATCH_FILE.parent.parent.parent

@@ -32,21 +32,12 @@ def running_command(place: DshPlace, bridge: Bridge) -> tuple[str, int]:
     return session, prompt
 
 
-def dsh_of(place: DshPlace) -> int:
-    """The process id of the runtime itself, the leader of its group."""
-    return next(
-        pid
-        for pid, name in place.processes().items()
-        if "--profile sdk" in name and os.getpgid(pid) == pid
-    )
-
-
 def test_a_runtime_that_is_killed_fails_its_turn_leaves_nothing_and_is_started_again(
     place: DshPlace,
 ) -> None:
     with place.editor("--mode", "full", checked=False) as bridge:
         session, prompt = running_command(place, bridge)
-        os.killpg(dsh_of(place), signal.SIGKILL)
+        os.killpg(place.dsh_of(), signal.SIGKILL)
         error = bridge.answer_to(prompt)["error"]
         assert error["code"] == -32603
         assert "was ended by signal 9" in error["data"]["details"]
@@ -76,7 +67,7 @@ def test_a_signal_in_a_turn_leaves_nothing(place: DshPlace) -> None:
 def test_a_second_signal_kills_at_once_and_leaves_nothing(place: DshPlace) -> None:
     with place.editor("--mode", "full", checked=False) as bridge:
         running_command(place, bridge)
-        os.kill(dsh_of(place), signal.SIGSTOP)  # it cannot leave by itself
+        os.kill(place.dsh_of(), signal.SIGSTOP)  # it cannot leave by itself
         bridge.process.send_signal(signal.SIGTERM)
         bridge.process.send_signal(signal.SIGTERM)
         bridge.process.send_signal(signal.SIGINT)

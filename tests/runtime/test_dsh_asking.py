@@ -1,5 +1,6 @@
 """What the control plugin asks us, answered for the session that it is about."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -34,10 +35,13 @@ class FakeSession:
     cwd: Path
     answers: Sequence[Answer] = ()
     mode: Mode = "ask"
-    grants: set[str] = attrs.field(factory=set)
+    grants: dict[SessionId, set[str]] = attrs.field(factory=lambda: defaultdict(set))
     asked: list[PermissionAsk] = attrs.field(factory=list)
     told: list[StreamDelta] = attrs.field(factory=list)
+    told_of_child: list[StreamDelta] = attrs.field(factory=list)
     cancelled: int = 0
+    stopped: list[SessionId] = attrs.field(factory=list)
+    children: tuple[SessionId, ...] = ()
 
     @property
     def client(self) -> "FakeSession":
@@ -50,12 +54,23 @@ class FakeSession:
     def tell(self, delta: StreamDelta) -> None:
         self.told.append(delta)
 
+    def has_child(self, child_id: SessionId) -> bool:
+        return child_id in self.children
+
+    def tell_of_child(self, _child_id: SessionId, delta: StreamDelta) -> None:
+        self.told_of_child.append(delta)
+
     def cancel(self) -> None:
         self.cancelled += 1
 
+    def cancel_child(self, child_id: SessionId) -> None:
+        self.stopped.append(child_id)
+
 
 def asking_for(session: FakeSession) -> Asking:
-    return Asking({ROOT: cast("DshSession", session)}.get, Path("/tmp"))
+    live = cast("DshSession", session)
+    above = dict.fromkeys(session.children, live)
+    return Asking({ROOT: live}.get, above.get, Path("/tmp"))
 
 
 def call(
@@ -109,6 +124,34 @@ async def test_whose_call_is_shown_nowhere_is_refused_at_once(tmp_path: Path) ->
     unknown = attrs.evolve(call(session, "read"), root_id=SessionId("stranger"))
     assert (await asking.judge(unknown)).verdict == "refuse"
     assert session.asked == []
+
+
+async def test_a_subagent_asks_under_its_own_name_and_always_is_for_it_alone(
+    tmp_path: Path,
+) -> None:
+    session = FakeSession(tmp_path, [Answer.ALLOW_ALWAYS], children=(CHILD,))
+    asking = asking_for(session)
+    await asking.judge(call(session, "bash", by=CHILD, command="git status"))
+    assert await asking.approve(ask("bash", by=CHILD)) is Answer.ALLOW_ALWAYS
+    assert [one.child_id for one in session.asked] == [CHILD]
+    again = call(session, "bash", "c2", by=CHILD, command="git status -s")
+    assert (await asking.judge(again)).verdict == "run"
+    assert (await asking.judge(attrs.evolve(again, session_id=ROOT))).verdict == "ask"
+
+
+async def test_a_subagents_question_that_is_cancelled_ends_the_subagent_alone(
+    tmp_path: Path,
+) -> None:
+    session = FakeSession(tmp_path, [Answer.CANCELLED], children=(CHILD,))
+    assert await asking_for(session).approve(ask("bash", by=CHILD)) is Answer.CANCELLED
+    assert (session.stopped, session.cancelled) == ([CHILD], 0)
+
+
+async def test_a_subagents_deltas_are_told_as_its_own(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, children=(CHILD,))
+    delta = StreamDelta(1, 1, 1, 0, "text", "Hi")
+    asking_for(session).stream(CHILD, delta)
+    assert (session.told, session.told_of_child) == ([], [delta])
 
 
 async def test_judgements_that_never_ask_are_forgotten_in_time(tmp_path: Path) -> None:

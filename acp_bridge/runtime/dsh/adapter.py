@@ -72,22 +72,32 @@ class Outside:
 class DshRuntime:
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
-    ``home`` is the runtime's home; ``mode`` is what a session begins with. Entering starts the
-    first process and waits for nothing.
+    ``home`` is the runtime's home; ``mode`` is what a session begins with; ``detaches``: no prompt
+    waits for subagents. Entering starts the first process and waits for nothing.
     """
 
-    def __init__(self, *, home: Path, models: DshModels, mode: Mode, outside: Outside) -> None:
+    def __init__(
+        self,
+        *,
+        home: Path,
+        models: DshModels,
+        mode: Mode,
+        outside: Outside,
+        detaches: bool = False,
+    ) -> None:
         self._home = home
         self._models = models
         self._mode = mode
         self._outside = outside
+        self._detaches = detaches
         self._store = SessionStore(
             home / "sessions", clock=outside.clock, index=outside.scratch / "index-dsh.sqlite3"
         )
         self._attachments = AttachmentStore(home / "attachments")
         self._open: OpenSessions[DshSession] = OpenSessions()
         self._client: Client | None = None
-        self._asking = Asking(self._open.get, Path(tempfile.gettempdir()).resolve())
+        temp_dir = Path(tempfile.gettempdir()).resolve()
+        self._asking = Asking(self._open.get, self._above, temp_dir)
         self._group: anyio.abc.TaskGroup | None = None
         self._hosts: Hosts | None = None
         self._stack = AsyncExitStack()
@@ -180,6 +190,9 @@ class DshRuntime:
 
     # --- sessions -----------------------------------------------------------------------------
 
+    def _above(self, child_id: SessionId) -> DshSession | None:
+        return next((one for one in self._open.all() if one.has_child(child_id)), None)
+
     def _new_header(self, cwd: Path) -> Header:
         return Header(
             session_id=SessionId(self._outside.new_id()),
@@ -215,6 +228,7 @@ class DshRuntime:
             models=self._models,
             attachments=self._attachments,
             group=self._group,
+            detaches=self._detaches,
         )
         session = DshSession(
             shop, header, client, mode=mode or self._mode, model=model, events=events or ()

@@ -29,10 +29,19 @@ QUESTIONS_MAX: Final = 256
 
 
 class Asking:
-    """``find`` gives an open session; ``temp_dir`` is the runtime's temporary folder, resolved."""
+    """``find`` gives an open session, ``find_above`` the one that a working subagent is of.
 
-    def __init__(self, find: Callable[[SessionId], DshSession | None], temp_dir: Path) -> None:
+    ``temp_dir`` is the runtime's temporary folder, resolved.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[SessionId], DshSession | None],
+        find_above: Callable[[SessionId], DshSession | None],
+        temp_dir: Path,
+    ) -> None:
         self._find = find
+        self._find_above = find_above
         self._temp_dir = temp_dir
         self._questions: dict[tuple[SessionId, CallId], Question] = {}
         """What calls were judged to ask, until they do."""
@@ -44,17 +53,21 @@ class Asking:
         control.listen_to_streams(self.stream)
 
     def stream(self, session_id: SessionId, note: StreamNote) -> None:
-        """A piece of an answer; a subagent's is nobody's here."""
-        session = self._find(session_id)
-        if session is not None and isinstance(note, StreamDelta):
+        """A piece of an answer, of a session or of a subagent."""
+        if not isinstance(note, StreamDelta):
+            return
+        if (session := self._find(session_id)) is not None:
             session.tell(note)
+        elif (session := self._find_above(session_id)) is not None:
+            session.tell_of_child(session_id, note)
 
     async def judge(self, call: CallToJudge) -> Judgement:
         """Whether a call runs, asks or is refused, by the mode of its root session."""
         session = self._find(call.root_id)
         if session is None:
             return Judgement("refuse", reason="nobody here knows the session of this call")
-        rules = Rules(session.mode, session.cwd.resolve(), self._temp_dir, session.grants)
+        grants = session.grants[call.session_id]
+        rules = Rules(session.mode, session.cwd.resolve(), self._temp_dir, grants)
         name, arguments, cwd = call.tool_name, call.arguments, Path(call.cwd)
         judged = judge(name, arguments, cwd=cwd, rules=rules)
         if judged.verdict == "ask":
@@ -66,21 +79,26 @@ class Asking:
         return judged
 
     async def approve(self, ask: ApprovalAsk) -> Answer:
-        """The user's answer, on the root session."""
+        """The user's answer, to the session or to one of its subagents."""
         session = self._find(ask.root_id)
-        if session is None or ask.call_id is None or ask.session_id != ask.root_id:
+        child_id = None if ask.session_id == ask.root_id else ask.session_id
+        is_seen = session is not None and (child_id is None or session.has_child(child_id))
+        if session is None or not is_seen or ask.call_id is None:
             # Its call is shown nowhere: who cannot be seen is refused at once, never parked.
             logger.info("session %s: nobody can be asked for %s", ask.session_id, ask.tool_name)
             return Answer.UNAVAILABLE
         question = self._questions.pop((ask.session_id, ask.call_id), None)
         label = None if question is None else question.always_label
         reason = ask.reason if question is None else question.reason
-        permission = PermissionAsk(ask.call_id, ask.tool_name, reason, label)
+        permission = PermissionAsk(ask.call_id, ask.tool_name, reason, label, child_id)
         answer = await session.client.ask_permission(permission)
         if answer is Answer.ALLOW_ALWAYS and question is not None and question.grant is not None:
-            session.grants.add(question.grant)
-        if answer is Answer.CANCELLED:
-            session.cancel()  # the runtime would only tell the model, and go on
+            session.grants[ask.session_id].add(question.grant)
+        if answer is Answer.CANCELLED:  # the runtime would only tell the model, and go on
+            if child_id is None:
+                session.cancel()
+            else:
+                session.cancel_child(child_id)
         return answer
 
     async def answer(self, ask: UserAsk) -> Sequence[UserAnswer] | None:

@@ -42,7 +42,7 @@ class PromptFold:
             case "user/message":
                 self._in_turn.add(str(data.get("id")))
             case "assistant/message" if event.surface_op == "append":
-                self.answer = _text(data.get("message")) or self.answer
+                self.answer = text_of_message(data.get("message")) or self.answer
             case "turn/end":
                 reason = data.get("reason")
                 for message_id in self._in_turn:
@@ -62,7 +62,7 @@ def end_from_reason(reason: JsonObject) -> TurnEnd:
             return TurnEnd("completed")
         case "max-tokens":
             return TurnEnd("max-tokens")
-        case "aborted":
+        case "aborted" | "interrupted":
             return TurnEnd("aborted")
         case "error":
             failure = _failure(reason.get("error"))
@@ -89,7 +89,8 @@ def _failure(error: JsonValue) -> _Failure:
     return _Failure(text, code if isinstance(code, str) else None)
 
 
-def _text(message: JsonValue) -> str:
+def text_of_message(message: JsonValue) -> str:
+    """The text blocks of a row's message, joined; "" if it has none."""
     content = message.get("content") if isinstance(message, dict) else None
     return "".join(
         str(block.get("text", ""))

@@ -10,6 +10,7 @@ two processes.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -43,6 +44,7 @@ from acp_bridge.ports import (
     SessionOptions,
 )
 from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.runtime.dsh.children import Children
 from acp_bridge.runtime.dsh.client import Session, event_of
 from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening
 from acp_bridge.runtime.dsh.host import Host
@@ -89,13 +91,14 @@ _HELD: Final = ("already owned by an active write handle", "already open or open
 
 @attrs.frozen(slots=True)
 class Shop:
-    """What the sessions of one runtime share."""
+    """What the sessions of one runtime share. ``detaches``: no prompt waits for subagents."""
 
     store: SessionStore
     hosts: Hosts
     models: DshModels
     attachments: AttachmentStore
     group: anyio.abc.TaskGroup
+    detaches: bool = False
 
 
 class DshSession:
@@ -123,8 +126,10 @@ class DshSession:
         self._memory = SessionMemory(events)
         self._mode = self._memory.mode or mode
         self._model = choice_from_log(self._memory.selection) or model
-        self.grants = set(self._memory.grants)
-        """What the user allowed "always" in this session; not in the log, which is not ours."""
+        self.grants: dict[SessionId, set[str]] = defaultdict(set)
+        """What the user allowed "always", to this session and to each of its subagents; not in the
+        log, which is not ours."""
+        self.grants[self.session_id] |= set(self._memory.grants)
         self._inbox = PromptQueue(self.session_id, self._run, close_wait_s=CLOSE_WAIT_S)
         self._consumers: list[Consumer] = []
         self._host: Host | None = None
@@ -133,6 +138,7 @@ class DshSession:
         self._preparing: set[anyio.CancelScope] = set()
         self._unsaid: list[Draft] = []
         """Choices that the runtime could not be told: rows for the log's next opening by us."""
+        self._children = Children(header, events, shop.store, self._emit)
         self._fold: PromptFold | None = None
         self._is_root_idle = True
         self._changed = anyio.Event()
@@ -190,15 +196,26 @@ class DshSession:
         return waiting
 
     def cancel(self) -> None:
-        """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
+        """End the running turn, the waiting prompts and all subagents; nothing running: no-op."""
+        if not self._inbox.busy and (self._children.working or not self._is_root_idle):
+            self._shop.group.start_soon(self._stop_strays)
         self._inbox.cancel()
 
     async def descendants(self) -> Sequence[Descendant]:
-        """None: subagents of this runtime are not told apart from their parent's calls yet."""
-        return ()
+        """Its subagents: see `ports.LiveSession`."""
+        return await self._children.descendants()
+
+    def has_child(self, child_id: SessionId) -> bool:
+        """Whether this subagent works for it now."""
+        return self._children.has(child_id)
 
     def cancel_child(self, child_id: SessionId) -> None:
-        """Nothing: no subagent was told of."""
+        """End a running subagent's turn; one that does not run: no-op.
+
+        Without the control plugin nothing can end it but the end of all.
+        """
+        if self.has_child(child_id) and self._host is not None:
+            self._shop.group.start_soon(self._children.cancel, child_id, self._host)
 
     async def close(self) -> None:
         """Cancel, wait until quiet, let the runtime release the log. Idempotent."""
@@ -303,8 +320,9 @@ class DshSession:
         """Wait for the turn and for all that it left running.
 
         When only subagents run, a prompt that waits ends the wait (architecture, "Background
-        subagents").
+        subagents"); detached, nothing waits for them.
         """
+        holds = not self._shop.detaches
         failure: BridgeError | None = None
         async with anyio.create_task_group() as group:
 
@@ -317,7 +335,11 @@ class DshSession:
                 group.cancel_scope.cancel()
 
             group.start_soon(wait)
-            while not (self._inbox.has_waiting and self._is_root_idle and fold.end is not None):
+            while (
+                (holds and not self._inbox.has_waiting)
+                or not self._is_root_idle
+                or fold.end is None
+            ):
                 await self._changed.wait()
             group.cancel_scope.cancel()
         if failure is not None and (fold.end is None or isinstance(failure, PeerGoneError)):
@@ -342,6 +364,12 @@ class DshSession:
             await self._continue_log()
         if not self._inbox.closing:
             self.prepare()
+
+    async def _stop_strays(self) -> None:
+        """End what works for no prompt; the next one waits for it, since it would be dropped."""
+        async with self._opening:
+            if self._host is not None:
+                await self._children.cancel(self.session_id, self._host)
 
     async def _after_a_loss(self) -> TurnEnd:
         """The process is gone: what is known of why, and what the log says since."""
@@ -482,6 +510,7 @@ class DshSession:
         await self._shop.hosts.release(host, self.session_id)
         if not host.usable:
             await host.wait_ended()
+        await self._children.settle()
 
     async def _release(self) -> None:
         for scope in self._preparing:
@@ -500,6 +529,10 @@ class DshSession:
         """A piece of an answer as it arrives."""
         self._emit(delta)
 
+    def tell_of_child(self, child_id: SessionId, delta: StreamDelta) -> None:
+        """A piece of a subagent's answer as it arrives."""
+        self._children.stream(child_id, delta)
+
     def _hear(self, notification: Notification) -> None:
         if notification.method == "session.status":
             params = notification.params
@@ -515,6 +548,7 @@ class DshSession:
                     len(self._events),
                 )
             self._apply(event)
+        self._children.hear(notification)
         self._change()
 
     def _apply(self, event: Event) -> None:
@@ -523,6 +557,7 @@ class DshSession:
             self._fold.apply(event)
         self._memory.apply(event)
         self._emit(event)
+        self._children.note(event)
         if event.type in _CHOICES and not self._unsaid:
             mode = self._memory.mode or self._mode
             model = choice_from_log(self._memory.selection) or self._model
