@@ -333,7 +333,8 @@ def _key(entry: Entry) -> Key:
 
 
 def _key_of(path: Path) -> Key:
-    return path.parent.parent.name, path.parent.name
+    project, folder, _ = path.parts[-3:]
+    return project, folder
 
 
 def _is_same(cwd: str | None, wanted: str) -> bool:
