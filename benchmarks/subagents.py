@@ -9,7 +9,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import anyio
 import contest
@@ -45,18 +45,21 @@ from acp_bridge.vocabulary import (
 SESSIONS = 10_000
 PROJECTS = 20
 CHILDREN = 50
-ROUNDS = 5
+ROUNDS = 11
 PARENT = "parent"
 
 LIST_MS_MAX = 20.0
 """Target: `list_agents` with fifty children among ten thousand sessions, index warm.
 
-What is above it is the look at each folder and log, which keeps the answer equal to that without
-an index; so the ratio to that look is told too.
+What the system takes for the looks that this needs is told beside it, and what a look at each log
+would take.
 """
 
 GROWTH_MAX = 1.1
 """Target: the same when the logs are ten times longer, in times of the short ones."""
+
+ONE_TURN, TEN_TURNS = 2_000, 230_000
+"""Decoded bytes that a log has at least."""
 
 LIVE = 200
 DELTAS = 50
@@ -70,33 +73,44 @@ def main() -> None:
 
 
 def _listing(sessions: int) -> None:
-    medians = {}
-    for name, decoded_bytes in (("short", 2_000), ("ten times longer", 20_000)):
-        with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
-            home = Path(folder)
-            paths = _store_of(home, sessions, decoded_bytes)
-            _wait_until_settled(paths[-1])
-            clock = lambda: time.time_ns() // 10**6  # noqa: E731
-            warm = SessionStore(home / "sessions", clock=clock, index=home / "index.sqlite3")
-            warm.list()
-            query = SessionQuery(warm)
-            figures = contest.rounds(
-                {
-                    "stat of each folder and log": _timed(lambda: _stats(paths)),  # noqa: B023
-                    "list_children": _timed(lambda: list_children(query, PARENT)),  # noqa: B023
-                },
-                count=ROUNDS,
-            )
-            bare = SessionQuery(SessionStore(home / "sessions", clock=clock))
-            scan = {"naive scan": [_timed(lambda: list_children(bare, PARENT))()]}  # noqa: B023
-            title = f"{CHILDREN} children, {sessions:,} sessions, logs {name}"
-            medians[name] = contest.show(title, figures | scan, unit="ms")["list_children"]
-            looks = contest.ratio(figures, "list_children", "stat of each folder and log")
-            print(f"  => times the looks alone: {looks:.2f}")
-            took = medians[name]
-            contest.judge("ms", took, f"<= {LIST_MS_MAX:g}", met=took <= LIST_MS_MAX, digits=1)
-    growth = medians["ten times longer"] / medians["short"]
-    contest.judge("times the short", growth, f"<= {GROWTH_MAX:g}", met=growth <= GROWTH_MAX)
+    took = _listed(sessions, "of one turn", ONE_TURN)
+    contest.judge("ms", took, f"<= {LIST_MS_MAX:g}", met=took <= LIST_MS_MAX, digits=1)
+    # Of fewer sessions, since each log has to be written and read once.
+    fewer = sessions // 10
+    short, long = (
+        _listed(fewer, "of one turn", ONE_TURN),
+        _listed(fewer, "of ten turns", TEN_TURNS),
+    )
+    contest.judge(
+        "times the short", long / short, f"<= {GROWTH_MAX:g}", met=long / short <= GROWTH_MAX
+    )
+
+
+def _listed(sessions: int, name: str, decoded_bytes: int) -> float:
+    """The median for a store of this many sessions, in milliseconds."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+        home = Path(folder)
+        paths = _store_of(home, sessions, decoded_bytes)
+        _wait_until_settled(paths[-1])
+        warm = SessionStore(home / "sessions", clock=_clock, index=home / "index.sqlite3")
+        warm.list()
+        query = SessionQuery(warm)
+        figures = contest.rounds(
+            {
+                "stat of each folder and log": _timed(lambda: _stats(paths)),
+                "stat of projects and family": _timed(lambda: _family(home, paths)),
+                "list_children": _timed(lambda: list_children(query, PARENT)),
+                "in a new store": _timed(lambda: _anew(home)),
+            },
+            count=ROUNDS,
+        )
+        bare = SessionQuery(SessionStore(home / "sessions", clock=_clock))
+        scan = {"naive scan": [_timed(lambda: list_children(bare, PARENT))()]}
+        title = f"{CHILDREN} children, {sessions:,} sessions, logs {name} (processor time)"
+        median = contest.show(title, figures | scan, unit="ms")["list_children"]
+        looks = contest.ratio(figures, "list_children", "stat of each folder and log")
+        print(f"  => times a look at every session: {looks:.2f}")
+        return median
 
 
 def _store_of(home: Path, sessions: int, decoded_bytes: int) -> list[Path]:
@@ -125,10 +139,12 @@ def _store_of(home: Path, sessions: int, decoded_bytes: int) -> list[Path]:
 
 
 def _timed(work: Callable[[], object]) -> Callable[[], float]:
+    """Processor time: nothing here waits, and what else the machine does says nothing."""
+
     def measure() -> float:
-        start = perf_counter()
+        start = process_time()
         work()
-        return (perf_counter() - start) * 1000
+        return (process_time() - start) * 1000
 
     return measure
 
@@ -139,6 +155,24 @@ def _stats(paths: list[Path]) -> None:
         folder = os.path.dirname(path)  # noqa: PTH120  # as quick as it gets
         os.stat(folder)  # noqa: PTH116
         os.stat(path)  # noqa: PTH116
+
+
+def _family(home: Path, paths: list[Path]) -> None:
+    """What a list of children has to ask the system: the projects, then parent and children."""
+    with os.scandir(home / "sessions") as projects:
+        for project in projects:
+            os.stat(project.path)  # noqa: PTH116  # as above
+    _stats(paths[-CHILDREN - 1 :])
+
+
+def _anew(home: Path) -> None:
+    """As a new process does, which takes over what the index knows."""
+    store = SessionStore(home / "sessions", clock=_clock, index=home / "index.sqlite3")
+    list_children(SessionQuery(store), PARENT)
+
+
+def _clock() -> int:
+    return time.time_ns() // 10**6
 
 
 def _wait_until_settled(path: Path) -> None:

@@ -23,6 +23,11 @@ Invariants:
   a plain log, silently; we report such a log as corrupt and keep it.)
 * A row is told to nobody before it is durable: `LogWriter.append` returns after ``fsync``.
 * The index is no authority. With it, without it and with a broken one every answer is the same.
+* A header is written once. So relations come from headers that are known already, and of the
+  sessions that an answer is not about neither folder nor log is looked at: what was added or
+  removed shows in its project's folder. One thing is then not noticed: another header in the place
+  of a log, in the same folder, of a session at no answer's hand. Nothing that keeps the format
+  writes one, and whoever acts upon a relation reads header and descriptor from the log.
 * No header but a subagent's names another session, and nothing but ``origin`` makes a subagent.
 * The inner modules name the place of a damage ("seq 7: …"); the outer ones make the sentence with
   the session id and path.

@@ -57,10 +57,11 @@ class Boundary:
 
 @attrs.frozen(slots=True)
 class Located:
-    """A row, the file offset of the frame that holds its end, and the rows that ended before."""
+    """A row, start and end of the frame that holds its end, and the rows that ended before."""
 
     seq: int
-    offset: int
+    start: int
+    end: int
     before: int
     data: JsonObject
 
@@ -172,8 +173,7 @@ class _Fold:
         return Boundary(event.seq, event.time_ms, queued, self.moved, start, end, before, whole)
 
     def located(self, event: Event, data: JsonObject) -> Located:
-        start, _, before = self.places.frame_of(event.seq)
-        return Located(event.seq, start, before, data)
+        return Located(event.seq, *self.places.frame_of(event.seq), data)
 
 
 def _turn_start(fold: _Fold, _event: Event, _data: JsonObject) -> None:

@@ -23,8 +23,8 @@ class _Flat(TypedDict):
     count: int
     turnEnds: list[list[int]]
     default: list[int] | None
-    descriptors: list[tuple[int, int, int, JsonObject]]
-    children: list[tuple[int, int, int, JsonObject]]
+    descriptors: list[tuple[int, int, int, int, JsonObject]]
+    children: list[tuple[int, int, int, int, JsonObject]]
     deliverySeq: int | None
     bookmark: list[JsonValue] | None
     torn: bool
@@ -46,8 +46,8 @@ def json_from_details(details: Details) -> JsonValue:
         "count": digest.event_count,
         "turnEnds": [_flat_boundary(one) for one in digest.turn_ends],
         "default": None if digest.default is None else _flat_boundary(digest.default),
-        "descriptors": [(one.seq, one.offset, one.before, one.data) for one in digest.descriptors],
-        "children": [(one.seq, one.offset, one.before, one.data) for one in digest.children],
+        "descriptors": [_flat_located(one) for one in digest.descriptors],
+        "children": [_flat_located(one) for one in digest.children],
         "deliverySeq": digest.delivery_seq,
         "bookmark": None if mark is None else _flat_bookmark(mark),
         "torn": digest.torn,
@@ -82,6 +82,10 @@ def details_from_json(value: JsonValue) -> Details:
         guard=flat["guard"],
         digest=digest,
     )
+
+
+def _flat_located(one: Located) -> tuple[int, int, int, int, JsonObject]:
+    return one.seq, one.start, one.end, one.before, one.data
 
 
 def _flat_boundary(one: Boundary) -> list[int]:

@@ -25,7 +25,7 @@ from acp_bridge.sessions.known import Changes, Details, Entry, Key, Known, Proje
 from acp_bridge.sessions.shelf import Shelf, shelf_of
 from acp_bridge.vocabulary import JsonValue
 
-_SCHEMA: Final = 3
+_SCHEMA: Final = 4
 """Kept in the file and raised whenever a record's members or their meaning change."""
 
 _BY_FOLDER: Final = (
@@ -213,7 +213,7 @@ class Index(Known):
         for value in _values(rows, start):
             return details_from_json(value)
         if self.entries.pop(key, None) is not None:  # so that the next sweep makes them again
-            self.looks.pop(key[0], None)
+            self.outdate(key[0])
             self.revision += 1
         return None
 
@@ -306,7 +306,7 @@ class Index(Known):
         }
         entries = [*map(_new_entry, _values(rows, _ENTRY))]
         self.entries = dict(zip(map(_key, entries), entries, strict=True))
-        self.looks = {}
+        self.looks, self.unnamed = {}, {}
         for entry in entries:
             if entry.settled:
                 self.looks.setdefault(entry.project, []).append(entry)
@@ -362,7 +362,11 @@ def _values(rows: Iterable[tuple[object, object]], start: int) -> Iterator[Any]:
 
 
 def _row(entry: Entry) -> tuple[bytes, bytes, bytes, int]:
-    return os.fsencode(entry.project), os.fsencode(entry.folder), *_sealed(list(entry), _ENTRY)
+    return (
+        os.fsencode(entry.project),
+        os.fsencode(entry.folder),
+        *_sealed(cast("JsonValue", list(entry)), _ENTRY),
+    )
 
 
 def _details_row(entry: Entry, details: Details) -> tuple[bytes, bytes, bytes, int]:

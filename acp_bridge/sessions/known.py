@@ -1,5 +1,6 @@
 """What is known of a store's sessions: values, and the place where they are remembered."""
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast
 
@@ -22,7 +23,10 @@ class Entry(NamedTuple):
     ``has_logs`` is False for a folder without any log; ``log`` names the one that counts. Then come
     the stamps of folder and log, the header's fields (``session_id`` None: no header could be
     read), what a list shows, and what is to be said of the log: ``status`` (None: there is no
-    log), and as ``reason`` a sentence for every status but "sound".
+    log), and as ``reason`` a sentence for every status but "sound". ``descriptors`` says of a
+    subagent where the ``subagent/descriptor`` rows of its own range are, four numbers for each:
+    its seq, start and end of the frame that holds its end, and the rows that ended before; None:
+    the whole log must tell.
     """
 
     project: str
@@ -49,6 +53,7 @@ class Entry(NamedTuple):
     event_count: int
     status: Status | None
     reason: str | None
+    descriptors: Sequence[int] | None
 
     @property
     def stamp(self) -> Stamp:
@@ -94,6 +99,35 @@ class Entry(NamedTuple):
         )
 
 
+@attrs.frozen(slots=True)
+class Relations:
+    """All entries whose header is known, by session id; and whom each id names as its creator.
+
+    ``twins`` are the names that several folders with logs have.
+    """
+
+    by_id: Mapping[str, Sequence[Entry]]
+    by_parent: Mapping[str, Collection[str]]
+    twins: Collection[str]
+
+
+def relations_of(entries: Iterable[Entry]) -> Relations:
+    """Ten thousand entries by id and by parent; the same for the same entries."""
+    by_id: dict[str, list[Entry]] = {}
+    by_parent: dict[str, list[str]] = {}
+    names: set[str] = set()
+    twins: set[str] = set()
+    for entry in entries:
+        session_id, parent_id = entry.session_id, entry.parent_session
+        if entry.has_logs:
+            (twins if entry.folder in names else names).add(entry.folder)
+        if session_id is not None:
+            by_id.setdefault(session_id, []).append(entry)
+            if parent_id is not None:
+                by_parent.setdefault(parent_id, []).append(session_id)
+    return Relations(by_id, by_parent, twins)
+
+
 class Project(NamedTuple):
     """A project folder's stamp and the names of the folders in it."""
 
@@ -130,6 +164,36 @@ class Known:
 
     looks: dict[str, list[Entry]] = attrs.field(factory=dict)
     """The settled entries by project folder; made from ``entries`` when one is missing."""
+
+    unnamed: dict[str, list[str]] = attrs.field(factory=dict)
+    """The folders whose header is not known, by project folder; made as ``looks`` is."""
+
+    def outdate(self, project: str) -> None:
+        """Take note that entries of this project folder come, go or change."""
+        self.looks.pop(project, None)
+        self.unnamed.pop(project, None)
+
+    def looks_in(self, project: str, names: Iterable[str]) -> Sequence[Entry]:
+        """The settled entries of a project folder, in which these folders are."""
+        looks = self.looks.get(project)
+        if looks is None:
+            looks = self.settled(project, names)
+            self.looks[project] = looks
+        return looks
+
+    def settled(self, project: str, names: Iterable[str]) -> list[Entry]:
+        """The settled entries of these folders."""
+        entries = (self.entries.get((project, name)) for name in names)
+        return [one for one in entries if one is not None and one.settled]
+
+    def unnamed_in(self, project: str, names: Iterable[str]) -> Sequence[str]:
+        """The folders among these whose header is not known."""
+        unnamed = self.unnamed.get(project)
+        if unnamed is None:
+            entries = ((name, self.entries.get((project, name))) for name in names)
+            unnamed = [name for name, one in entries if one is None or one.session_id is None]
+            self.unnamed[project] = unnamed
+        return unnamed
 
     def details(self, key: Key) -> Details | None:  # noqa: ARG002
         """What is known of this log beyond its entry; nothing, unless a subclass knows."""

@@ -4,7 +4,8 @@ import os
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -13,18 +14,29 @@ import attrs
 
 from acp_bridge.errors import BridgeError, StoreFailedError
 from acp_bridge.sessions.finding import Finder
-from acp_bridge.sessions.known import Details, Entry, Key, Known
+from acp_bridge.sessions.known import (
+    Changes,
+    Details,
+    Entry,
+    Key,
+    Known,
+    Relations,
+    relations_of,
+)
 from acp_bridge.sessions.reading import paused_gc
 from acp_bridge.sessions.shelf import all_as_they_were, first_of
-from acp_bridge.sessions.sweep import current_details, have_changed, sweep
+from acp_bridge.sessions.sweep import (
+    current_details,
+    have_changed,
+    look_at,
+    sweep,
+    sweep_headers,
+)
 from acp_bridge.sessions.verdict import BAD, GOOD, Status
 from acp_bridge.vocabulary import BadSession, SessionSummary
 
 if TYPE_CHECKING:
     from acp_bridge.sessions.index import Index
-
-DETAILS_KEPT: Final = 128
-"""Logs whose details stay in memory: more than a session has subagents."""
 
 Order: TypeAlias = tuple[int, str]
 """A session's place in a list: newest activity first (its time negated), then the id."""
@@ -86,9 +98,8 @@ class Catalog:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._wall_ns = wall_ns
-        self._details: dict[Key, Details] = {}
-        """What was asked for last: opening the index takes longer than the look at one log."""
         self._ranked: tuple[int | None, _Entries, _BadSessions] | None = None
+        self._relations: tuple[int, Relations] | None = None
 
     def list(self) -> Listing:
         """A summary of every session, subagents included, and the logs that cannot be shown.
@@ -151,24 +162,58 @@ class Catalog:
             raise StoreFailedError(bad[0].reason)
         return entries
 
+    def relations(self, at_hand: Callable[[Relations], Iterable[Entry]]) -> Relations:
+        """All headers; and of the sessions ``at_hand`` among them, all that their logs say now.
+
+        Of the others no folder and no log is looked at: see `sweep`.
+
+        Raises:
+            StoreFailedError: the root or a folder in it cannot be read, so some are not known.
+        """
+
+        def bring(known: Known, now_ns: int) -> Changes:
+            changes = sweep_headers(self._finder.root, known, now_ns)
+            looked = {*changes.entries}
+            # What is found out may bring others to hand.
+            while keys := {_key(one) for one in at_hand(self._related(known))} - looked:
+                look_at(self._finder.root, keys, known, now_ns, changes)
+                looked |= keys
+            return changes
+
+        with self._lock, paused_gc():
+            known, changes = self._brought(bring)
+            if changes.bad:
+                raise StoreFailedError(changes.bad[0].reason)
+            return self._related(known)
+
+    def _related(self, known: Known) -> Relations:
+        """The relations of all that is known; made once a revision."""
+        if known is not self._index:
+            return relations_of(known.entries.values())
+        if self._relations is None or self._relations[0] != known.revision:
+            self._relations = (known.revision, relations_of(known.entries.values()))
+        return self._relations[1]
+
     def details(self, path: Path) -> Details | None:
         """What the index knows of a log as it lies there now; None: only a whole reading can tell.
 
         A log that only grew is looked at from its last completed turn on.
         """
-        key = (path.parent.parent.name, path.parent.name)
         with self._lock:
             index = self._open_index()
-            details = None
-            if index is not None:
-                details = self._details.pop(key, None) or index.details(key)
-        current = None if details is None else current_details(path, details, self._wall_ns())
-        if current is not None and current.settled:
-            with self._lock:
-                self._details[key] = current  # the newest last
-                if len(self._details) > DETAILS_KEPT:
-                    del self._details[next(iter(self._details))]
-        return current
+            details = None if index is None else index.details(_key_of(path))
+        return None if details is None else current_details(path, details, self._wall_ns())
+
+    def remembered(self, path: Path) -> Entry | None:
+        """The entry of a log that was sound when it was last looked at, if it is in memory.
+
+        Whether the log is as it was then is for the caller to see, by its stamp.
+        """
+        with self._lock:
+            entry = None if self._index is None else self._index.entries.get(_key_of(path))
+        if entry is None or not entry.settled or entry.log != path.name:
+            return None
+        return entry if entry.status in GOOD else None
 
     def _glanced(self, after: Order | None, limit: int) -> Page | None:
         """A page without taking over all that the index knows; None: it is not that simple."""
@@ -182,7 +227,7 @@ class Catalog:
             found = first_of(shelves, after, limit + 1)
             shown = found[:limit]
             entries = index.entries_of([key for _, key in shown])
-        known = [(_order(entry), (entry.project, entry.folder)) for entry in entries]
+        known = [(_order(entry), _key(entry)) for entry in entries]
         if known != shown or have_changed(self._finder.root, entries):
             return None
         sessions = [entry.summary() for entry in entries]
@@ -249,23 +294,31 @@ class Catalog:
         ``closely`` is as in `sweep`.
         """
         with self._lock, paused_gc():
-            index = self._open_index()
-            known: Known = Known() if index is None else index
-            now_ns = self._wall_ns()
-            if index is not None:
-                index.refresh()
-            try:
-                changes = sweep(self._finder.root, known, now_ns, closely=closely)
-            except BaseException as error:
-                if index is not None:
-                    index.close()  # else `keep` does
-                if isinstance(error, OSError):
-                    raise self._finder.root_error(error) from error
-                raise
-            if index is not None:
-                index.keep(changes)
-            revision = None if index is None else known.revision
+            known, changes = self._brought(partial(sweep, self._finder.root, closely=closely))
+            revision = known.revision if known is self._index else None
             return [*known.entries.values()], changes.bad, revision
+
+    def _brought(self, bring: Callable[[Known, int], Changes]) -> tuple[Known, Changes]:
+        """What is known after ``bring`` brought it up to date, and what differed.
+
+        For whoever holds the lock.
+        """
+        index = self._open_index()
+        known: Known = Known() if index is None else index
+        now_ns = self._wall_ns()
+        if index is not None:
+            index.refresh()
+        try:
+            changes = bring(known, now_ns)
+        except BaseException as error:
+            if index is not None:
+                index.close()  # else `keep` does
+            if isinstance(error, OSError):
+                raise self._finder.root_error(error) from error
+            raise
+        if index is not None:
+            index.keep(changes)
+        return known, changes
 
     def _open_index(self) -> "Index | None":
         if self._index is None and self._index_path is not None:
@@ -273,6 +326,15 @@ class Catalog:
 
             self._index = Index(self._index_path)
         return self._index
+
+
+def _key(entry: Entry) -> Key:
+    return entry.project, entry.folder
+
+
+def _key_of(path: Path) -> Key:
+    project, folder, _ = path.parts[-3:]
+    return project, folder
 
 
 def _is_same(cwd: str | None, wanted: str) -> bool:

@@ -5,7 +5,7 @@ differ anywhere among the sessions that an answer rests on, there is no answer. 
 of subagents alone: an older fork that names its source in ``parentSession`` is nobody's child.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NoReturn, Protocol
 
@@ -13,7 +13,7 @@ import attrs
 
 from acp_bridge.errors import BridgeError, SessionNotFoundError, SessionQueryError
 from acp_bridge.sessions.header import Header
-from acp_bridge.sessions.known import Entry
+from acp_bridge.sessions.known import Entry, Relations, relations_of
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.surface import title
 from acp_bridge.sessions.verdict import BAD
@@ -100,7 +100,12 @@ class SessionQuery:
         Raises:
             SessionQueryError: not found, header conflict, or persistence failed.
         """
-        corpus = self._corpus()
+        live = self._live_by_id()
+
+        def at_hand(relations: Relations) -> Iterable[Entry]:
+            return _Corpus(relations, live, self._store.path_of).at_hand(session_id)
+
+        corpus = self._corpus(live, lambda: self._store.relations(at_hand))
         record = corpus.get(session_id)
         if record is None:
             _not_found(session_id)
@@ -119,7 +124,8 @@ class SessionQuery:
                 " begins.",
                 query_code=INVALID_WINDOW,
             )
-        return _in_order(one for one in self._corpus().records() if _fits(one, wanted))
+        corpus = self._corpus(self._live_by_id(), lambda: relations_of(self._store.entries()))
+        return _in_order(one for one in corpus.records() if _fits(one, wanted))
 
     def list_events(
         self, session_id: str, *, from_seq: int = 0, limit: int | None = None
@@ -147,7 +153,7 @@ class SessionQuery:
         Raises:
             SessionQueryError: session or event not found, header conflict, or persistence failed.
         """
-        live = self._live_log(session_id)
+        live = self._live_log(session_id, at)
         if live is not None:
             if 0 <= seq < len(live.events):
                 return live.header, live.events[seq]
@@ -169,16 +175,14 @@ class SessionQuery:
         Raises:
             SessionQueryError: not found, header conflict, or persistence failed.
         """
-        live = self._live_log(session_id)
+        live = self._live_log(session_id, at)
         if live is not None:
             return _descriptor_seqs(live.events)
         try:
-            details = self._store.details(session_id, at=at)
+            seqs = self._store.descriptor_seqs(session_id, at=at)
         except BridgeError as error:
             _refuse(session_id, error)
-        if details is not None:
-            return [one.seq for one in details.digest.descriptors]
-        return _descriptor_seqs(self._read(session_id))
+        return _descriptor_seqs(self._read(session_id)) if seqs is None else seqs
 
     def _read(self, session_id: str) -> Sequence[Event]:
         try:
@@ -186,12 +190,12 @@ class SessionQuery:
         except BridgeError as error:
             _refuse(session_id, error)
 
-    def _live_log(self, session_id: str) -> LiveLog | None:
+    def _live_log(self, session_id: str, at: Path | None = None) -> LiveLog | None:
         """The session if it is live, after a look whether its stored header is the same."""
         for log in self._live():
             if log.header.session_id == session_id:
                 try:
-                    stored = self._store.read_header(session_id)
+                    stored = self._store.read_header(session_id, at=at)
                 except SessionNotFoundError:
                     return log  # nothing is stored before its first prompt
                 except BridgeError as error:
@@ -201,16 +205,16 @@ class SessionQuery:
                 return log
         return None
 
-    def _corpus(self) -> "_Corpus":
-        live = {log.header.session_id: log for log in self._live()}
+    def _live_by_id(self) -> Mapping[str, LiveLog]:
+        return {log.header.session_id: log for log in self._live()}
+
+    def _corpus(self, live: Mapping[str, LiveLog], stored: Callable[[], Relations]) -> "_Corpus":
         try:
-            entries = self._store.entries()
+            corpus = _Corpus(stored(), live, self._store.path_of)
         except BridgeError as error:
             raise SessionQueryError(error.details, query_code=PERSISTENCE_FAILED) from error
-        corpus = _Corpus(entries, live, self._store.path_of)
-        for session_id, log in live.items():
-            if any(one.header != log.header for one in corpus.stored(session_id)):
-                _conflict(session_id)
+        for entry in corpus.conflicts():
+            _conflict(entry.session_id or "")
         return corpus
 
 
@@ -223,57 +227,77 @@ class _Corpus:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        relations: Relations,
         live: Mapping[str, LiveLog],
         path_of: Callable[[Entry], Path | None],
     ) -> None:
-        self._entries: dict[str, list[Entry]] = {}
-        for entry in entries:
-            if entry.session_id is not None:
-                self._entries.setdefault(entry.session_id, []).append(entry)
+        self._relations = relations
         self._live = live
         self._path_of = path_of
 
-    def stored(self, session_id: str) -> Sequence[Entry]:
-        """What is known of the logs with this id that lie where they belong: one at most."""
-        return [one for one in self._entries.get(session_id, ()) if one.at_home]
+    def at_hand(self, session_id: str) -> Iterable[Entry]:
+        """The stored logs that the trace of a session is about, and those that contradict it.
+
+        Of a live session only the header counts.
+        """
+        ids = {session_id, *self._names_of_children(session_id)}
+        record = self.get(session_id)
+        if record is not None:
+            ids |= {one.header.session_id for one in self._ancestors(record)}
+        for one in ids - self._live.keys():
+            yield from self._relations.by_id.get(one, ())
+        yield from self.conflicts()
+
+    def conflicts(self) -> Iterable[Entry]:
+        """The stored logs of live sessions that have another header."""
+        for session_id, log in self._live.items():
+            stored = self._stored(session_id)
+            if stored is not None and stored.header != log.header:
+                yield stored
+
+    def _stored(self, session_id: str) -> Entry | None:
+        """The log with this id that lies where it belongs."""
+        for one in self._relations.by_id.get(session_id, ()):
+            if one.at_home:
+                return one
+        return None
 
     def get(self, session_id: str) -> SessionRecord | None:
         """The session's record, if there is such a session."""
-        log = self._live.get(session_id)
+        log, stored = self._live.get(session_id), self._stored(session_id)
+        # Where one of its folders has to be told from another, whoever reads it has to look.
+        is_plain = stored is not None and stored.folder not in self._relations.twins
+        path = self._path_of(stored) if stored is not None and is_plain else None
         if log is not None:
-            return _live_record(log)
-        stored = self.stored(session_id)
-        return _stored_record(stored[-1], self._path_of(stored[-1])) if stored else None
+            return _live_record(log, path)
+        return None if stored is None else _stored_record(stored, path)
 
     def records(self) -> Iterable[SessionRecord]:
         """Every session, in no particular order."""
-        found = (self.get(session_id) for session_id in {*self._entries, *self._live})
+        found = (self.get(session_id) for session_id in {*self._relations.by_id, *self._live})
         return (record for record in found if record is not None)
 
     def children(self, parent_id: str) -> Sequence[SessionRecord]:
         """The subagents that a session created itself, by creation time, then id."""
-        names = {
-            session_id
-            for session_id, entries in self._entries.items()
-            for one in entries
-            if one.parent_session == parent_id
-        }
-        names |= {
-            session_id
-            for session_id, log in self._live.items()
-            if log.header.parent_session == parent_id
-        }
         return _in_order(
             record
-            for record in map(self.get, names)
+            for record in map(self.get, self._names_of_children(parent_id))
             if record is not None
             and record.header.origin == "subagent"
             and record.header.parent_session == parent_id
         )
 
+    def _names_of_children(self, parent_id: str) -> Collection[str]:
+        """Those that could be."""
+        live = self._live.items()
+        own = (session_id for session_id, log in live if log.header.parent_session == parent_id)
+        return {*self._relations.by_parent.get(parent_id, ()), *own}
+
     def ancestors(self, record: SessionRecord) -> Sequence[SessionRecord]:
         """Up to the root, or to where a parent is not there; by creation time, then id."""
+        return _in_order(self._ancestors(record))
+
+    def _ancestors(self, record: SessionRecord) -> Sequence[SessionRecord]:
         found: list[SessionRecord] = []
         seen = {record.header.session_id}
         while record.header.origin == "subagent":
@@ -283,7 +307,7 @@ class _Corpus:
             seen.add(parent.header.session_id)
             found.append(parent)
             record = parent
-        return _in_order(found)
+        return found
 
 
 def _stored_record(entry: Entry, path: Path | None) -> SessionRecord:
@@ -301,7 +325,7 @@ def _stored_record(entry: Entry, path: Path | None) -> SessionRecord:
     )
 
 
-def _live_record(log: LiveLog) -> SessionRecord:
+def _live_record(log: LiveLog, path: Path | None) -> SessionRecord:
     events = log.events
     updated_at_ms = events[-1].time_ms if events else log.header.created_at_ms
     return SessionRecord(
@@ -310,6 +334,7 @@ def _live_record(log: LiveLog) -> SessionRecord:
         title=title(events),
         updated_at_ms=updated_at_ms,
         event_count=len(events),
+        path=path,
     )
 
 

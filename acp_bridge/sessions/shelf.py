@@ -43,9 +43,10 @@ def shelf_of(name: str, project: Project, entries: Sequence[Entry | None]) -> Sh
             return None
         shown = one.session_id if one.origin is None and one.cwd is not None else None
         rows.append((one.folder, one.log, *one.stamp, one.updated_at_ms, shown))
-    if not project.settled or not rows:
+    if not project.settled:
         return None
-    return Shelf(name, project.inode, project.mtime_ns, *map(list, zip(*rows, strict=True)))
+    columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in Shelf._fields[3:])
+    return Shelf(name, project.inode, project.mtime_ns, *columns)
 
 
 def all_as_they_were(root: Path, shelves: Sequence[Shelf]) -> bool:

@@ -6,7 +6,7 @@ misplaced, conflict; and none of them changes a byte.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from acp_bridge.errors import (
@@ -23,12 +23,20 @@ from acp_bridge.sessions.finding import Finder, header_of
 from acp_bridge.sessions.fork import Fork, Shape, forked_header, next_title, own_rows
 from acp_bridge.sessions.forking import Cut, cut_of, pieces_of
 from acp_bridge.sessions.header import Header, dump_header, parse_header
-from acp_bridge.sessions.known import Details, Entry
+from acp_bridge.sessions.known import Details, Entry, Relations
 from acp_bridge.sessions.listing import Catalog, Judged, Listing, Order, Page
 from acp_bridge.sessions.logfile import LogFile, disk_error, take_lock
 from acp_bridge.sessions.paths import Encoding, project_folder, session_folder
-from acp_bridge.sessions.reading import Loaded, StoredLog, encoding_of, load, refusal, stamp_of
-from acp_bridge.sessions.seeking import seek
+from acp_bridge.sessions.reading import (
+    Loaded,
+    Stamp,
+    StoredLog,
+    encoding_of,
+    load,
+    refusal,
+    stamp_of,
+)
+from acp_bridge.sessions.seeking import seek, seek_descriptor
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import Event, SessionId
@@ -73,13 +81,16 @@ class SessionStore:
         """
         return load(self._finder.find(session_id), session_id).log
 
-    def read_header(self, session_id: str) -> Header:
+    def read_header(self, session_id: str, *, at: Path | None = None) -> Header:
         """The header of a session, from the beginning of its log alone.
+
+        ``at`` is the log's path if the caller has just found it: looking takes a look at every
+        project.
 
         Raises:
             As `read`; what follows the header is not looked at.
         """
-        path = self._finder.find(session_id)
+        path = self._found(session_id, at)
         try:
             return header_of(path)
         except OSError as error:
@@ -93,12 +104,18 @@ class SessionStore:
         """The header and one row, None if the log has no such row.
 
         With an index that knows the log as it is, only the frames near the row are decoded. ``at``
-        is the log's path if the caller has just found it: looking takes a look at every project.
+        is as for `read_header`.
 
         Raises:
             As `read`.
         """
-        path = at if at is not None and at.exists() else self._finder.find(session_id)
+        if at is not None:
+            entry = self._catalog.remembered(at)
+            if entry is not None and entry.session_id == session_id:
+                found = seek_descriptor(at, entry, seq)
+                if found is not None:
+                    return found
+        path = self._found(session_id, at)
         known = self._catalog.details(path)
         if known is not None and known.digest.header.session_id == session_id:
             event = seek(path, known, seq)
@@ -107,16 +124,33 @@ class SessionStore:
         log = load(path, session_id).log
         return log.header, log.events[seq] if 0 <= seq < len(log.events) else None
 
-    def details(self, session_id: str, *, at: Path | None = None) -> Details | None:
+    def details(self, session_id: str) -> Details | None:
         """What the index knows of a log as it lies there now; None: only a whole reading can tell.
-
-        ``at`` is as for `read_event`.
 
         Raises:
             SessionNotFoundError and the like: as for `read`, but no log is opened.
         """
-        path = at if at is not None and at.exists() else self._finder.find(session_id)
-        return self._catalog.details(path)
+        return self._catalog.details(self._finder.find(session_id))
+
+    def descriptor_seqs(self, session_id: str, *, at: Path | None = None) -> Sequence[int] | None:
+        """Where the ``subagent/descriptor`` rows of a session's own range are.
+
+        None: only a whole reading can tell. ``at`` is as for `read_header`.
+
+        Raises:
+            SessionNotFoundError and the like: as for `read`, but no log is opened.
+        """
+        if at is not None:
+            entry = self._catalog.remembered(at)
+            if entry is not None and entry.session_id == session_id and _is_still(at, entry.stamp):
+                places = entry.descriptors
+                if places is not None:
+                    return places[::4]
+        details = self._catalog.details(self._found(session_id, at))
+        return None if details is None else [one.seq for one in details.digest.descriptors]
+
+    def _found(self, session_id: str, at: Path | None) -> Path:
+        return at if at is not None and at.exists() else self._finder.find(session_id)
 
     def path_of(self, entry: Entry) -> Path | None:
         """Where the log of an entry lies; None if its folder holds none."""
@@ -160,6 +194,14 @@ class SessionStore:
             StoreFailedError: the root itself cannot be read.
         """
         return self._catalog.summaries(cwd=cwd, after=after, limit=limit)
+
+    def relations(self, at_hand: Callable[[Relations], Iterable[Entry]]) -> Relations:
+        """All headers; and of the sessions ``at_hand`` among them, all that their logs say now.
+
+        Raises:
+            StoreFailedError: the root or a folder in it cannot be read, so some are not known.
+        """
+        return self._catalog.relations(at_hand)
 
     def entries(self) -> Sequence[Entry]:
         """What is known of every session folder, sound or not: headers first of all.
@@ -364,6 +406,13 @@ class SessionStore:
         raise SessionConflictError(
             f"Session {session_id:.100} exists already: resume it, or take another id."
         )
+
+
+def _is_still(path: Path, stamp: Stamp) -> bool:
+    try:
+        return stamp_of(path.stat()) == stamp
+    except OSError:
+        return False
 
 
 def _survives(header: Header) -> bool:

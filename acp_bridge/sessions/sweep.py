@@ -8,14 +8,20 @@ A log that was sound and is as it was can only have become bad by another log be
 its folder's time tells of that. ``closely`` looks at each folder too; whoever shows some sessions
 looks with `have_changed` at the folders of those.
 
+Whoever asks for **relations** needs headers, and those never change: `sweep_headers` looks at the
+project folders, and into one only if something was added there or removed since, or where a header
+is not known. `look_at` then brings those sessions up to date that an answer is about. What that
+leaves unnoticed stands in the room's docstring.
+
 Times of files are coarse: what changed right before it was read may change again without a trace.
 Such knowledge is marked as not `settled`, and the next sweep reads again.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from acp_bridge.errors import BridgeError
 from acp_bridge.sessions.digest import Digest, digest_of
@@ -31,6 +37,9 @@ from acp_bridge.vocabulary import BadSession
 UNSETTLED_NS: Final = 100_000_000
 """A tenth of a second: ten times the coarsest clock that kernels put on files."""
 
+_Which: TypeAlias = Literal["logs", "folders", "both"]
+"""What is looked at of sound sessions."""
+
 
 def sweep(root: Path, known: Known, now_ns: int, *, closely: bool) -> Changes:
     """Bring ``known`` up to date with the disk.
@@ -41,18 +50,55 @@ def sweep(root: Path, known: Known, now_ns: int, *, closely: bool) -> Changes:
     Raises:
         OSError: ``root`` itself cannot be read.
     """
+    return _swept(root, known, now_ns, partial(_look_into, closely=closely))
+
+
+def sweep_headers(root: Path, known: Known, now_ns: int) -> Changes:
+    """As `sweep`, but all that is up to date afterwards are the headers.
+
+    Raises:
+        OSError: ``root`` itself cannot be read.
+    """
+    return _swept(root, known, now_ns, _look_for_headers)
+
+
+def look_at(root: Path, keys: Iterable[Key], known: Known, now_ns: int, changes: Changes) -> None:
+    """Bring what is known of some sessions up to date, looking at their folders and logs."""
+    by_project: dict[str, list[str]] = {}
+    for project, folder in keys:
+        by_project.setdefault(project, []).append(folder)
+    for place, names in by_project.items():
+        looks = known.settled(place, names)
+        try:
+            _look_at(root / place, names, looks, known, changes, now_ns, at="both")
+        except (FileNotFoundError, NotADirectoryError):
+            for name in names:
+                _forget((place, name), known, changes)
+        except OSError as error:
+            changes.bad.append(_unreadable(root / place, error))
+
+
+def _swept(
+    root: Path,
+    known: Known,
+    now_ns: int,
+    look_into: Callable[[Path, Project, Known, Changes, int], None],
+) -> Changes:
     changes = Changes()
     there: dict[str, tuple[str, ...]] = {}
     for project in folders(root):
         try:
-            names = _names_in(project, known, changes, now_ns)
-            _look_at_logs(project, names, known, changes, now_ns, closely=closely)
-            there[project.name] = names
+            now = _project_now(project, known, now_ns)
+            look_into(project, now, known, changes, now_ns)
+            # Not before: it says that all in this folder has been looked at.
+            if now != known.projects.get(project.name):
+                known.projects[project.name] = now
+                changes.projects[project.name] = now
+            there[project.name] = now.folders
         except (FileNotFoundError, NotADirectoryError):
             continue  # gone since
         except OSError as error:
-            reason = disk_error(project.name, "read", error).details
-            changes.bad.append(BadSession(project, reason))
+            changes.bad.append(_unreadable(project, error))
     for name in known.projects.keys() - there.keys():
         del known.projects[name]
         changes.projects[name] = None
@@ -64,7 +110,12 @@ def sweep(root: Path, known: Known, now_ns: int, *, closely: bool) -> Changes:
     return changes
 
 
-def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tuple[str, ...]:
+def _unreadable(project: Path, error: OSError) -> BadSession:
+    return BadSession(project, disk_error(project.name, "read", error).details)
+
+
+def _project_now(project: Path, known: Known, now_ns: int) -> Project:
+    """The project folder as it is; what is known of it if that is still so."""
     status = project.stat()
     old = known.projects.get(project.name)
     if (
@@ -72,41 +123,57 @@ def _names_in(project: Path, known: Known, changes: Changes, now_ns: int) -> tup
         and old.settled
         and ((old.inode, old.mtime_ns) == (status.st_ino, status.st_mtime_ns))
     ):
-        return old.folders
+        return old
     names = tuple(folder.name for folder in folders(project))
     settled = status.st_mtime_ns + UNSETTLED_NS < now_ns
-    new = Project(settled, status.st_ino, status.st_mtime_ns, names)
-    known.looks.pop(project.name, None)  # they are those of other folders
-    if new != old:
-        known.projects[project.name] = new
-        changes.projects[project.name] = new
-    return names
+    known.outdate(project.name)  # what is kept is of other folders
+    return Project(settled, status.st_ino, status.st_mtime_ns, names)
 
 
 def _forget(key: Key, known: Known, changes: Changes) -> None:
     if known.entries.pop(key, None) is not None:
-        known.looks.pop(key[0], None)
+        known.outdate(key[0])
         known.revision += 1
         changes.entries[key] = None
 
 
-def _look_at_logs(
+def _look_into(
+    project: Path, now: Project, known: Known, changes: Changes, now_ns: int, *, closely: bool
+) -> None:
+    looks = known.looks_in(project.name, now.folders)
+    _look_at(project, now.folders, looks, known, changes, now_ns, at="both" if closely else "logs")
+
+
+def _look_for_headers(
+    project: Path, now: Project, known: Known, changes: Changes, now_ns: int
+) -> None:
+    place = project.name
+    if now is not known.projects.get(place):
+        # A folder of a known name may be another one; in the same one lies the same log.
+        looks = known.looks_in(place, now.folders)
+        _look_at(project, now.folders, looks, known, changes, now_ns, at="folders")
+        return
+    names = known.unnamed_in(place, now.folders)
+    if names:
+        looks = known.settled(place, names)
+        _look_at(project, names, looks, known, changes, now_ns, at="both")
+
+
+def _look_at(
     project: Path,
     names: Sequence[str],
+    looks: Sequence[Entry],
     known: Known,
     changes: Changes,
     now_ns: int,
     *,
-    closely: bool,
+    at: _Which,
 ) -> None:
+    """Look at the sessions of these names; ``looks`` are the settled entries that there are."""
     place = project.name
-    looks = known.looks.get(place)
-    if looks is None:
-        entries = (known.entries.get((place, name)) for name in names)
-        looks = known.looks[place] = [one for one in entries if one is not None and one.settled]
     descriptor = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        changed = _changed(looks, descriptor, closely=closely)
+        changed = _changed(looks, descriptor, at=at)
         if len(looks) < len(names):
             seen = {entry.folder for entry in looks}
             changed += [name for name in names if name not in seen]
@@ -115,7 +182,7 @@ def _look_at_logs(
             entry = known.recall((place, name))
             if entry is None or not entry.settled:
                 continue
-            if not _changed([entry], descriptor, closely=True):
+            if not _changed([entry], descriptor, at="both"):
                 _learn(entry, known)
                 recalled.add(name)
     finally:
@@ -135,28 +202,29 @@ def _look_at_logs(
 
 def _learn(entry: Entry, known: Known) -> None:
     known.entries[entry.project, entry.folder] = entry
-    known.looks.pop(entry.project, None)
+    known.outdate(entry.project)
     known.revision += 1
 
 
-def _changed(entries: Iterable[Entry], project: int, *, closely: bool) -> list[str]:
+def _changed(entries: Iterable[Entry], project: int, *, at: _Which) -> list[str]:
     """The folders whose logs look otherwise now, or that do themselves: see `sweep`.
 
     Ten thousand looks make one list, so this loop is kept to what they cost.
     """
     changed: list[str] = []
+    folders_too, logs_too = at != "logs", at != "folders"
     stat = os.stat
     for entry in entries:
         _, name, _, _, log, folder_inode, folder_mtime_ns, inode, size, mtime_ns, ctime_ns = entry[
             :11
         ]
         try:
-            if closely or log is None or entry.status in BAD:
+            if folders_too or log is None or entry.status in BAD:
                 now = stat(name, dir_fd=project)
                 if now.st_mtime_ns != folder_mtime_ns or now.st_ino != folder_inode:
                     changed.append(name)
                     continue
-            if log is not None:
+            if logs_too and log is not None:
                 now = stat(f"{name}/{log}", dir_fd=project)
                 if (
                     now.st_mtime_ns != mtime_ns
@@ -317,4 +385,12 @@ class _Place:
             event_count=0 if digest is None else digest.event_count,
             status=status,
             reason=reason,
+            descriptors=None if digest is None else _descriptors(digest),
         )
+
+
+def _descriptors(digest: Digest) -> list[int] | None:
+    if digest.header.origin is None or digest.spans:
+        return None
+    places = ((one.seq, one.start, one.end, one.before) for one in digest.descriptors)
+    return [number for place in places for number in place]

@@ -123,6 +123,7 @@ def test_a_new_process_shows_pages_without_taking_over_all_that_the_index_knows(
     for number, session_id in enumerate(("a", "b", "c", "child")):
         made = header(session_id, **({"origin": "subagent"} if session_id == "child" else {}))
         world.add(session_id, text_turn(1), head=attrs.evolve(made, created_at_ms=number))
+    (world.root / "--home-dev-deserted--").mkdir()
     world.tick()
     world.store().list()
     after = None
