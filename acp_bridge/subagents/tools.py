@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 import anyio
 
 from acp_bridge.errors import BridgeError, SubagentRefusedError
+from acp_bridge.harness.titles import one_line
 from acp_bridge.harness.tools.arguments import (
     flag,
     invalid_arguments,
@@ -108,7 +109,7 @@ class SubagentTool(_ControlTool):
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """``started subagent <id>``, or with ``wait`` what it answers."""
-        label = " ".join(required_text(arguments, "description").split())
+        label = one_line(required_text(arguments, "description"))
         task, given = required_text(arguments, "prompt"), optional_text(arguments, "cwd")
         if not label or not task.strip():
             return invalid_arguments("description and prompt must not be empty")
@@ -269,7 +270,7 @@ def _line(entry: Child | Diagnostic) -> str:
     match entry:
         case Child(session_id=session_id, label=label, status=status):
             # Another program's label may have line breaks, which would look like more entries.
-            return f"{session_id} [{status}] — {' '.join(label.split())}"
+            return f"{session_id} [{status}] — {one_line(label)}"
         case Diagnostic(session_id=session_id, reason=reason):
             return f"{session_id} [diagnostic: {reason}]"
 

@@ -157,6 +157,7 @@ def test_an_image_comes_with_its_bytes() -> None:
     ("blocks", "title"),
     [
         ([text("Fix\n  the   parser")], "Fix the parser"),
+        ([text("\x1b[1mFix\x00 \u202eit")], "[1mFix it"),
         ([text("Look at"), link("file:///x/a.py", "a.py")], "Look at a.py"),
         ([link("file:///x/b.py", "")], "b.py"),
         ([text("x" * 100)], "x" * (TITLE_CHARS_MAX - 1) + "…"),

@@ -450,6 +450,14 @@ async def test_where_nobody_delegates_there_are_no_descendants(home: Home) -> No
         family.root.cancel_child(SessionId("nobody"))
 
 
+async def test_a_name_cannot_act_on_the_terminal_that_shows_it(home: Home) -> None:
+    answers = {"1": [spawn("\x1b[31mred\x00\nor \u202enot\x9b"), spawn("\x1b\u202e\n"), say("ok")]}
+    async with home.family(answers) as family:
+        await family.prompt()
+        assert [one.label for one in family.started()] == ["[31mred or not"]
+        assert "description and prompt must not be empty" in family.results()[-1]
+
+
 async def test_a_folder_is_asked_for_also_where_the_parent_was_moved_out_of_its_workspace(
     home: Home, tmp_path: Path
 ) -> None:
