@@ -6,7 +6,7 @@ Sessions are those of its home (``$DSH_HOME/sessions``), listed, read, forked an
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from acp_bridge.runtime.stored import (
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
-from acp_bridge.vocabulary import Event, Mode, SessionId
+from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -129,23 +129,42 @@ class DshRuntime:
         """Sign out: forget the stored keys; the runtime's own are its own."""
         self._models.forget()
 
-    async def new_session(self, cwd: Path, client: Client) -> DshSession:
+    async def new_session(
+        self, cwd: Path, client: Client, *, servers: Sequence[McpServer] = ()
+    ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
+        _note_servers(servers)
         self._models.check()
         return self._start(self._new_header(cwd), client, model=self._models.first())
 
-    async def open_session(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+    async def open_session(
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
+    ) -> DshSession:
         """A stored session; one that is open already is given again."""
+        _note_servers(servers)
         open_it = partial(self._open_stored, session_id, cwd, client)
         live = await self._open.opened(session_id, open_it)
         check_cwd(live.cwd, cwd)
         return live
 
-    async def fork_session(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+    async def fork_session(
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
+    ) -> DshSession:
         """A new session that begins with the completed turns of another, which stays as it is.
 
         It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
         """
+        _note_servers(servers)
         self._models.check()
         source = self._open.get(session_id)
         if source is not None:
@@ -284,3 +303,9 @@ class DshRuntime:
         """All sessions are shown on one connection: any client knows whether it is read."""
         if self._client is not None:
             await self._client.flow()
+
+
+def _note_servers(servers: Sequence[McpServer]) -> None:
+    # Hosts send their servers always, so refusing would lock them out; the README says so.
+    if servers:
+        logger.warning("%d MCP servers are not used by this runtime yet", len(servers))

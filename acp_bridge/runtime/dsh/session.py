@@ -36,7 +36,6 @@ from acp_bridge.harness.waiting import WaitingPrompt, Work
 from acp_bridge.ports import (
     DEFAULT_EFFORT,
     Client,
-    CommandInfo,
     Consumer,
     Descendant,
     OptionName,
@@ -55,6 +54,7 @@ from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.vocabulary import (
     Command,
+    CommandInfo,
     Draft,
     Event,
     Mode,
