@@ -300,7 +300,6 @@ class Runtime(Protocol):
 
         Raises:
             AuthRequiredError: there is no model to talk to.
-            InvalidParamsError: a server is of a kind that cannot be used here.
         """
 
     async def open_session(

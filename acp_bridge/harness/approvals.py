@@ -74,8 +74,10 @@ def verdict_on_question(
     """
     if mode == "full":
         return None
-    if mode == "plan" and not question.only_reads:
+    if mode == "plan":
         # What was granted "always" in another mode does not hold where nothing may change.
+        if question.only_reads:
+            return attrs.evolve(question, grant=None, always_label=None)
         return Refusal(f"Error: plan mode allows no call that {question.reason}. {_PLAN_ADVICE}")
     if question.grant in grants or (mode == "accept-edits" and question.grant == EDITS_GRANT):
         return None

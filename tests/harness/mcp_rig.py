@@ -21,6 +21,15 @@ PROGRAM = Path(__file__).with_name("mcp_program.py")
 SECRET = "s3cret-value"
 
 
+def lives(pid: int) -> bool:
+    """Whether the process runs."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 async def until(done: Callable[[], bool]) -> None:
     """Wait for something that another process, or a foreign library, does."""
     with anyio.fail_after(20):

@@ -9,13 +9,13 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from mcp_rig import SECRET, schema_of, serving, site, tiny, until
+from mcp_rig import SECRET, lives, schema_of, serving, site, tiny, until
 from tool_world import World
 
 from acp_bridge.harness.mcp import servers as servers_module
 from acp_bridge.harness.mcp.merging import Wanted
 from acp_bridge.harness.mcp.servers import Connector
-from acp_bridge.vocabulary import HttpServer, StdioServer
+from acp_bridge.vocabulary import HttpServer, McpServer, StdioServer
 
 pytestmark = pytest.mark.anyio
 
@@ -23,14 +23,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def lives(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 async def test_a_process_gets_exactly_its_environment_and_none_of_our_keys(world: World) -> None:
@@ -156,7 +148,7 @@ async def test_a_call_has_the_time_that_the_user_says(world: World) -> None:
         await until((world.cwd / "mark.cancelled").exists)
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[McpServer, str]] = {
     "fails": (tiny("fails", name="bad", env={"TINY_SECRET": SECRET}), "ended with exit code 3"),
     "missing": (
         StdioServer("bad", "/no/such/program", (SECRET,), {"K": SECRET}),

@@ -30,7 +30,8 @@ def test_names_of_tools_are_safe_and_differ(servers: dict[str, list[str]]) -> No
 
 
 def test_a_plain_name_stays_as_it_is() -> None:
-    assert tool_names(*server_parts(["git-hub"]), ["list_issues"]) == ["mcp__git-hub__list_issues"]
+    [part] = server_parts(["git-hub"])
+    assert tool_names(part, ["list_issues"]) == ["mcp__git-hub__list_issues"]
 
 
 def test_a_name_does_not_depend_on_the_other_tools() -> None:
