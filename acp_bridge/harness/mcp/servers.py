@@ -110,6 +110,7 @@ class SessionServers:
         self._waited = False
         self._closing = anyio.Event()
         self._closed = anyio.Event()
+        self._loading = anyio.CancelScope()
         parts = server_parts([one.server.name for one in wanted])
         self._links = [
             _Link(one, part, self._collect) for one, part in zip(wanted, parts, strict=True)
@@ -120,9 +121,9 @@ class SessionServers:
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._end_links)
-                connector = await self._connector()
-                if connector is not None:
-                    for link in self._links:
+                with self._loading:
+                    connector = await self._connector()
+                    for link in self._links if connector is not None else ():
                         group.start_soon(self._serve_link, link, connector)
         finally:
             for link in self._links:
@@ -163,6 +164,7 @@ class SessionServers:
 
     async def _end_links(self) -> None:
         await self._closing.wait()
+        self._loading.cancel()
         for link in self._links:
             link.end()
 
