@@ -123,8 +123,9 @@ class SessionServers:
                 group.start_soon(self._end_links)
                 with self._loading:
                     connector = await self._connector()
-                    for link in self._links if connector is not None else ():
-                        group.start_soon(self._serve_link, link, connector)
+                    if connector is not None:
+                        for link in self._links:
+                            group.start_soon(self._serve_link, link, connector)
         finally:
             for link in self._links:
                 link.settled.set()

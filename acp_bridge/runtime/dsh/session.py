@@ -102,7 +102,7 @@ class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing.
+    ``model`` hold where the log says nothing. ``notice`` is a sentence that a new log begins with.
     """
 
     def __init__(
@@ -114,6 +114,7 @@ class DshSession:
         mode: Mode,
         model: ModelChoice,
         events: Sequence[Event] = (),
+        notice: str | None = None,
     ) -> None:
         assert header.cwd is not None
         self._shop = shop
@@ -121,6 +122,7 @@ class DshSession:
         self.client = client
         self._events = list(events)
         self._memory = SessionMemory(events)
+        self._notice = notice
         self._mode = self._memory.mode or mode
         self._model = choice_from_log(self._memory.selection) or model
         self.grants = set(self._memory.grants)
@@ -438,8 +440,9 @@ class DshSession:
 
     async def _begin_log(self, host: Host) -> None:
         drafts = mode_rows(self._mode, before=None)
-        if host.control is None:
-            drafts.append(Draft(NOTICE_ROW, {"text": NO_PLUGIN}, ignorable=True))
+        for text in (NO_PLUGIN if host.control is None else None, self._notice):
+            if text is not None:
+                drafts.append(Draft(NOTICE_ROW, {"text": text}, ignorable=True))
         write = partial(begin_log, self._shop.store, self._header, drafts)
         self._take(await anyio.to_thread.run_sync(write))
 
