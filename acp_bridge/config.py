@@ -40,10 +40,26 @@ class ModelSettings(NamedTuple):
     takes_images: bool | None = None
 
 
+class McpSettings(NamedTuple):
+    """What the user says of an MCP server: how it is reached, and how long a call may take.
+
+    Neither ``command`` nor ``url``: it only speaks of a client's server of that name.
+    """
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = MappingProxyType({})
+    url: str | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+    type: str | None = None
+    timeout_s: float | None = None
+
+
 class Settings(NamedTuple):
     """What is in force. Paths are absolute; ``None`` means "not set".
 
-    ``models`` is what config.toml says of models, by ``provider:name``; it has no flag.
+    ``models`` is what config.toml says of models, by ``provider:name``, and ``mcp_servers`` what
+    it says of MCP servers, by name; they have no flags.
     """
 
     home: Path
@@ -61,6 +77,7 @@ class Settings(NamedTuple):
     record_model_requests: Path | None = None
     log_stderr: bool = False
     models: Mapping[str, ModelSettings] = MappingProxyType({})
+    mcp_servers: Mapping[str, McpSettings] = MappingProxyType({})
 
 
 class Setting(NamedTuple):
@@ -155,7 +172,7 @@ def resolve(
     home = _from_outside(SETTINGS[0], flags, environment) or Sourced(_default_home(), "default")
     assert home.value is not None
     file = Path(home.value).expanduser() / "config.toml"
-    stored, models = _read_file(file)
+    stored, models, mcp_servers = _read_file(file)
     found = {"home": home}
     for setting in SETTINGS[1:]:
         sourced = _from_outside(setting, flags, environment)
@@ -163,7 +180,7 @@ def resolve(
             sourced = Sourced(stored[setting.name], str(file))
         found[setting.name] = sourced or Sourced(_DEFAULTS.get(setting.name), "default")
         _check(setting, found[setting.name])
-    return _settings(found)._replace(models=models), found
+    return _settings(found)._replace(models=models, mcp_servers=mcp_servers), found
 
 
 _DEFAULTS = {
@@ -191,12 +208,14 @@ def _from_outside(
     return None
 
 
-def _read_file(file: Path) -> tuple[dict[str, str], dict[str, ModelSettings]]:
-    """The settings that a config file holds, and what it says of models."""
+def _read_file(
+    file: Path,
+) -> tuple[dict[str, str], dict[str, ModelSettings], dict[str, McpSettings]]:
+    """The settings that a config file holds, and what it says of models and of MCP servers."""
     try:
         text = file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return {}, {}
+        return {}, {}, {}
     except OSError as fault:
         why = (fault.strerror or type(fault).__name__).lower()
         raise ConfigError(f"{file} cannot be read: {why}.") from fault
@@ -209,6 +228,7 @@ def _read_file(file: Path) -> tuple[dict[str, str], dict[str, ModelSettings]]:
     except tomllib.TOMLDecodeError as fault:
         raise ConfigError(f"{file} cannot be read as TOML: {fault}.") from fault
     models = _read_models(table.pop("models", {}), file)
+    servers = _read_servers(table.pop("mcp_servers", {}), file)
     known = {setting.name: setting for setting in SETTINGS if setting.in_file}
     for name, value in table.items():
         if name not in known:
@@ -221,32 +241,68 @@ def _read_file(file: Path) -> tuple[dict[str, str], dict[str, ModelSettings]]:
             table[name] = str(value)
         elif not isinstance(value, str):
             raise ConfigError(f"{file} must set {name!r} to a string in quotes.")
-    return table, models
+    return table, models, servers
 
 
-def _read_models(table: object, file: Path) -> dict[str, ModelSettings]:
+def _read_models(tables: object, file: Path) -> dict[str, ModelSettings]:
     """``[models."provider:name"]`` tables, checked."""
-    if not isinstance(table, dict):
-        raise ConfigError(f'{file} must set models in tables: [models."provider:name"].')
     models = {}
-    for model_id, values in table.items():
-        where = f'{file}, [models."{model_id}"]'
-        if not isinstance(values, dict):
-            raise ConfigError(f"{where} must be a table.")
-        for name, value in values.items():
-            wanted = _MODEL_VALUES.get(name)
-            if wanted is None:
-                raise ConfigError(
-                    f"{where} sets {name!r}, which is no setting of a model: "
-                    f"use {', '.join(sorted(_MODEL_VALUES))}."
-                )
-            if not _is(value, wanted):
-                raise ConfigError(f"{where} must set {name!r} to {wanted}.")
+    if not isinstance(tables, dict):
+        raise _no_tables("models", "provider:name", file)
+    for model_id, values in tables.items():
+        _check_values(values, _MODEL_VALUES, "a model", f'{file}, [models."{model_id}"]')
         efforts = values.get("efforts")
         found = values if efforts is None else {**values, "efforts": tuple(efforts)}
         models[model_id] = ModelSettings(**found)
     return models
 
+
+def _read_servers(tables: object, file: Path) -> dict[str, McpSettings]:
+    """``[mcp_servers.NAME]`` tables, checked."""
+    servers = {}
+    if not isinstance(tables, dict):
+        raise _no_tables("mcp_servers", "NAME", file)
+    for name, values in tables.items():
+        where = f'{file}, [mcp_servers."{name}"]'
+        _check_values(values, _SERVER_VALUES, "an MCP server", where)
+        if "command" in values and "url" in values:
+            raise ConfigError(f"{where} must set 'command' or 'url', not both.")
+        for value, needs in _SERVER_NEEDS.items():
+            if value in values and needs not in values:
+                raise ConfigError(f"{where} sets {value!r}, which needs {needs!r}.")
+        servers[name] = McpSettings(**{**values, "args": tuple(values.get("args", ()))})
+    return servers
+
+
+def _no_tables(kind: str, key: str, file: Path) -> ConfigError:
+    return ConfigError(f'{file} must set {kind} in tables: [{kind}."{key}"].')
+
+
+def _check_values(values: object, known: Mapping[str, str], what: str, where: str) -> None:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} must be a table.")
+    for name, value in values.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise ConfigError(
+                f"{where} sets {name!r}, which is no setting of {what}: "
+                f"use {', '.join(sorted(known))}."
+            )
+        if not _is(value, wanted):
+            raise ConfigError(f"{where} must set {name!r} to {wanted}.")
+
+
+_SERVER_VALUES = {
+    "command": "a string",
+    "args": "a list of strings in quotes",
+    "env": "a table of strings",
+    "url": "a string",
+    "headers": "a table of strings",
+    "type": "http or sse",
+    "timeout_s": "a number of seconds above 0",
+}
+
+_SERVER_NEEDS = {"args": "command", "env": "command", "headers": "url", "type": "url"}
 
 _MODEL_VALUES = {
     "context_window": "a whole number from 1",
@@ -260,8 +316,18 @@ def _is(value: object, wanted: str) -> bool:
     match wanted:
         case "a whole number from 1":
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
+        case "a number of seconds above 0":
+            return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        case "a string":
+            return isinstance(value, str) and bool(value)
+        case "http or sse":
+            return value in ("http", "sse")
         case "a list of strings":
             return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+        case "a list of strings in quotes":
+            return isinstance(value, list) and all(isinstance(one, str) for one in value)
+        case "a table of strings":
+            return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
         case _:
             return isinstance(value, bool)
 

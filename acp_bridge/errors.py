@@ -138,6 +138,10 @@ class RuntimeFailedError(BridgeError):
     """The harness or its process failed in a way that ended the turn."""
 
 
+class McpServerError(BridgeError):
+    """An MCP server cannot be used; the text goes on from its name and holds no secret of it."""
+
+
 class ModelFailedError(BridgeError):
     """The model call failed for good: retries used up, or not worth a retry."""
 

@@ -10,14 +10,18 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 
 from acp_bridge.vocabulary import (
+    Abort,
     Answer,
     BadSession,
     CallId,
     Command,
+    CommandInfo,
     Event,
     FileDiff,
+    ForeignTool,
     JsonObject,
     JsonValue,
+    McpServer,
     Mode,
     Prompt,
     RuntimeEvent,
@@ -157,15 +161,6 @@ class SessionOptions:
         return next((info.efforts for info in self.models if info.model_id == self.model_id), ())
 
 
-@attrs.frozen(slots=True)
-class CommandInfo:
-    """A slash command: its name without the slash, and what to type after it (None: nothing)."""
-
-    name: str
-    description: str
-    hint: str | None = None
-
-
 class PendingTurn(Protocol):
     """An admitted prompt: its place in the inbox and, later, its end."""
 
@@ -250,10 +245,6 @@ class Descendant:
     events: Sequence[Event]
 
 
-Abort: TypeAlias = Literal["user", "parent", "disposed"]
-"""Who ended a turn: the user, the delegating session, or the end of the session itself."""
-
-
 class ChildRunner(Protocol):
     """Who runs a session's subagents. Each call names the session whose subagents are meant."""
 
@@ -303,26 +294,46 @@ class Runtime(Protocol):
             ConfigError: the file of keys cannot be changed.
         """
 
-    async def new_session(self, cwd: Path, client: Client) -> LiveSession:
+    async def new_session(
+        self, cwd: Path, client: Client, *, servers: Sequence[McpServer] = ()
+    ) -> LiveSession:
         """A session with an empty log; nothing is stored before its first prompt.
+
+        ``servers`` are its MCP servers, beside those of the settings; they end with it.
 
         Raises:
             AuthRequiredError: there is no model to talk to.
         """
 
-    async def open_session(self, session_id: SessionId, cwd: Path, client: Client) -> LiveSession:
+    async def open_session(
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
+    ) -> LiveSession:
         """A stored session, opened for writing: a cut-off turn is closed, the lock taken.
+
+        One that is open keeps its ``servers``.
 
         Raises:
             SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,
             SessionMisplacedError, SessionConflictError: as `sessions` decides.
-            InvalidParamsError: ``cwd`` is not the session's own.
+            InvalidParamsError: ``cwd`` is not its own, or a server cannot be used.
         """
 
-    async def fork_session(self, session_id: SessionId, cwd: Path, client: Client) -> LiveSession:
+    async def fork_session(
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
+    ) -> LiveSession:
         """A new session that begins with the completed turns of another, which stays as it is.
 
-        A busy source gives its last completed turn. ``cwd`` may be another than the source's.
+        A busy source gives its last completed turn. ``cwd`` and ``servers`` may be others.
 
         Raises:
             As `open_session`, but for ``cwd``.
@@ -519,6 +530,7 @@ class Access:
     writes: tuple[Path, ...] = ()
     hands_over: tuple[Path, ...] = ()
     command: str | None = None
+    foreign: ForeignTool | None = None
 
 
 @attrs.frozen(slots=True)

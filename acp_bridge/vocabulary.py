@@ -84,6 +84,19 @@ class FileDiff:
 
 
 @attrs.frozen(slots=True)
+class ForeignTool:
+    """A tool of another program, whose calls may touch anything.
+
+    ``identity`` is what a grant is kept by; ``what`` names it for people, on one line. With
+    ``only_reads`` the program says that it changes nothing.
+    """
+
+    identity: str
+    what: str
+    only_reads: bool = False
+
+
+@attrs.frozen(slots=True)
 class ToolPreview:
     """What a tool call is going to change, told before the user is asked; never in the log."""
 
@@ -191,6 +204,50 @@ class Command:
 
     name: str
     argument: str
+
+
+@attrs.frozen(slots=True)
+class StdioServer:
+    """An MCP server that is started as a process and talks on stdin and stdout.
+
+    ``env`` is added to the environment of whoever starts it, but for the keys of models. It and
+    the arguments may hold secrets: neither is ever shown.
+    """
+
+    name: str
+    command: str
+    args: tuple[str, ...] = attrs.field(default=(), repr=False)
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+
+
+@attrs.frozen(slots=True)
+class HttpServer:
+    """An MCP server at an address: streamable HTTP, or with ``is_sse`` the older HTTP with SSE.
+
+    Address and headers may hold secrets: neither is ever shown.
+    """
+
+    name: str
+    url: str = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    is_sse: bool = False
+
+
+McpServer: TypeAlias = StdioServer | HttpServer
+"""A server of tools that a session connects to. Names are unique within a session."""
+
+
+@attrs.frozen(slots=True)
+class CommandInfo:
+    """A slash command: its name without the slash, and what to type after it (None: nothing)."""
+
+    name: str
+    description: str
+    hint: str | None = None
+
+
+Abort: TypeAlias = Literal["user", "parent", "disposed"]
+"""Who ended a turn: the user, the delegating session, or the end of the session itself."""
 
 
 @attrs.frozen(slots=True)

@@ -59,6 +59,7 @@ from acp_bridge.bridge.config_options import (
     config_from_options,
     modes_from_options,
 )
+from acp_bridge.bridge.mcp_servers import servers_from_acp
 from acp_bridge.bridge.open_session import OpenSession, descendants_of
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
@@ -158,10 +159,10 @@ class AcpAgent:
 
     async def new_session(self, params: NewSessionRequest) -> Followed[NewSessionResponse]:
         """Open an empty session."""
-        _note_servers(params.mcp_servers)
+        servers = servers_from_acp(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
-        live = await self._runtime.new_session(cwd, client)
+        live = await self._runtime.new_session(cwd, client, servers=servers)
         session = self._open(live, client)
         response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
@@ -202,10 +203,11 @@ class AcpAgent:
     async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
         """Open a fork of a session; it is not replayed: loading it is what shows its past."""
         self._refuse_child(params.session_id)
-        _note_servers(params.mcp_servers)
+        servers = servers_from_acp(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
-        live = await self._runtime.fork_session(SessionId(params.session_id), cwd, client)
+        source = SessionId(params.session_id)
+        live = await self._runtime.fork_session(source, cwd, client, servers=servers)
         session = self._open(live, client)
         response = ForkSessionResponse(session_id=live.session_id, **self._choices(session))
         return Followed(response, session.tell_commands)
@@ -329,10 +331,11 @@ class AcpAgent:
 
     async def _reopen(self, params: LoadSessionRequest | ResumeSessionRequest) -> OpenSession:
         self._refuse_child(params.session_id)
-        _note_servers(params.mcp_servers)
+        servers = servers_from_acp(params.mcp_servers)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
-        live = await self._runtime.open_session(SessionId(params.session_id), cwd, client)
+        session_id = SessionId(params.session_id)
+        live = await self._runtime.open_session(session_id, cwd, client, servers=servers)
         if (known := self._known(live)) is not None:
             return known
         descendants = await descendants_of(live)
@@ -402,12 +405,6 @@ def _checked_cwd(text: str) -> Path:
     if not is_folder:
         raise InvalidParamsError(f"cwd is no folder: {text!r:.200}.", field="cwd")
     return cwd
-
-
-def _note_servers(servers: Sequence[object]) -> None:
-    # Hosts send their servers always, so refusing would lock them out; the README says so.
-    if servers:
-        logger.warning("%d MCP servers of the client are not used in this version", len(servers))
 
 
 def _rfc3339(time_ms: int) -> str:

@@ -18,7 +18,8 @@ from acp_bridge.acp.types import (
     UnstructuredCommandInput,
 )
 from acp_bridge.harness.modes import MODES
-from acp_bridge.ports import DEFAULT_EFFORT, CommandInfo, OptionName, SessionOptions
+from acp_bridge.ports import DEFAULT_EFFORT, OptionName, SessionOptions
+from acp_bridge.vocabulary import CommandInfo
 
 OPTIONS: Final[dict[str, OptionName]] = {"mode": "mode", "model": "model", "effort": "effort"}
 """Config option ids to what the runtime calls them."""

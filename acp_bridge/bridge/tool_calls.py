@@ -48,6 +48,7 @@ _TITLES = {
 DELEGATING = frozenset({"subagent", "subagent_fork"})
 """The tools that start a subagent."""
 
+_MCP_TOOL = re.compile(r"mcp__(?P<server>.+?)__(?P<tool>.+)")
 _EXIT_CODE = re.compile(r"\n?\[exit code: -?\d+\]$")
 
 _KINDS: dict[str, Kind] = {
@@ -138,6 +139,8 @@ def owned_title(title: str, kind: Kind, label: str) -> str:
 
 
 def _plain_title(name: str) -> str:
+    if (foreign := _MCP_TOOL.fullmatch(name)) is not None:
+        name = f"{foreign['tool']} ({foreign['server']})"
     return _cut(" ".join(name.split()) or "Tool call", TITLE_CHARS_MAX)
 
 

@@ -123,6 +123,7 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         compacts=settings.compact == "auto",
         limits=Limits(settings.subagent_depth, settings.subagent_limit),
         detaches=settings.background == "detach",
+        servers=settings.mcp_servers,
     )
 
 

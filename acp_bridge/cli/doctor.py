@@ -9,6 +9,8 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -84,7 +86,21 @@ def _of_the_runtime(settings: Settings, *, quiet: bool) -> Sequence[Finding]:
     return [
         _model(settings),
         Finding("ripgrep", "ok", rg) if rg else Finding("ripgrep", "note", "not found", no_rg),
+        *_of_mcp(settings),
     ]
+
+
+def _of_mcp(settings: Settings) -> list[Finding]:
+    """The library, and whether the commands of the user's own servers are there."""
+    if find_spec("mcp") is None:
+        advice = "For MCP servers: pip install 'harness-acp-bridge[mcp]'"
+        return [Finding("mcp", "missing" if settings.mcp_servers else "note", "none", advice)]
+    findings = [Finding("mcp", "ok", f"mcp {version('mcp')}")]
+    for name, server in settings.mcp_servers.items():
+        if server.command is not None and shutil.which(server.command) is None:
+            advice = f"Install {server.command}, or set its full path in config.toml."
+            findings.append(Finding("mcp server", "missing", f"{name}: no such command", advice))
+    return findings
 
 
 def _model(settings: Settings) -> Finding:

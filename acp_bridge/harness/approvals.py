@@ -4,6 +4,9 @@
 inside run too. In both, anything outside the workspace asks every time, whatever was granted.
 ``plan``: reads inside run, the rest is refused unasked, granted or not. ``full``: everything runs.
 
+A tool of another program (an MCP server) asks in ``ask`` and ``accept-edits``. That it says of
+itself to change nothing is a hint and no more: it makes ``plan`` ask instead of refuse.
+
 A grant covers this session only: one for edits of files, one for a sub-command of a program that
 has them (``git status`` with anything after it), when the line is plain (no pipes, substitutions
 or redirections), and else for that very line: options of an unknown program may turn a look into a
@@ -16,7 +19,7 @@ from pathlib import Path
 import attrs
 
 from acp_bridge.ports import Access
-from acp_bridge.vocabulary import Mode
+from acp_bridge.vocabulary import ForeignTool, Mode
 
 EDITS_GRANT = "edits"
 _SHELL_SYNTAX = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n=%")
@@ -33,11 +36,15 @@ _PLAN_ADVICE = "Look, plan, and say what you would do; the user can switch the m
 
 @attrs.frozen(slots=True)
 class Question:
-    """Why a call must be asked for; without ``grant`` and label "always" is not offered."""
+    """Why a call must be asked for; without ``grant`` and label "always" is not offered.
+
+    ``only_reads``: the call is said to change nothing, so that it may be asked for in plan mode.
+    """
 
     reason: str
     grant: str | None = None
     always_label: str | None = None
+    only_reads: bool = False
 
 
 @attrs.frozen(slots=True)
@@ -63,12 +70,14 @@ def verdict_on_question(
 ) -> Question | Refusal | None:
     """What a mode makes of a call that is not free: as `verdict_on`.
 
-    For calls that no `Access` describes, such as those of MCP servers.
+    For calls that no `Access` describes.
     """
     if mode == "full":
         return None
     if mode == "plan":
         # What was granted "always" in another mode does not hold where nothing may change.
+        if question.only_reads:
+            return attrs.evolve(question, grant=None, always_label=None)
         return Refusal(f"Error: plan mode allows no call that {question.reason}. {_PLAN_ADVICE}")
     if question.grant in grants or (mode == "accept-edits" and question.grant == EDITS_GRANT):
         return None
@@ -83,6 +92,8 @@ def _question(access: Access, *, workspace: Path, spill_dir: Path) -> Question |
         return Question(reason=f"touches {outside}, which is outside the workspace {workspace}")
     if access.command is not None:
         return _command_question(access.command)
+    if access.foreign is not None:
+        return foreign_question(access.foreign)
     if access.writes:
         return Question(
             reason="changes " + ", ".join(str(path) for path in access.writes),
@@ -90,6 +101,16 @@ def _question(access: Access, *, workspace: Path, spill_dir: Path) -> Question |
             always_label="Always allow file edits in this workspace, for this session",
         )
     return None
+
+
+def foreign_question(tool: ForeignTool) -> Question:
+    """The question before a call of another program's tool: what it touches cannot be known."""
+    return Question(
+        reason=f"uses {tool.what}",
+        grant=f"tool:{tool.identity}",
+        always_label=f"Always allow {tool.what}, for this session",
+        only_reads=tool.only_reads,
+    )
 
 
 def _command_question(command: str) -> Question:

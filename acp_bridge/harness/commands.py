@@ -16,8 +16,7 @@ from acp_bridge.harness.compaction import compact_by_hand
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.modes import MODES
 from acp_bridge.harness.standing import birth_rows
-from acp_bridge.ports import CommandInfo
-from acp_bridge.vocabulary import Command, Draft, JsonObject
+from acp_bridge.vocabulary import Command, CommandInfo, Draft, JsonObject
 
 TITLE_CHARS_MAX: Final = 200
 """A title is one line of a list."""

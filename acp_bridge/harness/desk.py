@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import attrs
@@ -10,7 +11,6 @@ import attrs
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.ports import (
-    Abort,
     ChildRunner,
     Client,
     Descendant,
@@ -19,7 +19,7 @@ from acp_bridge.ports import (
     Tool,
     ToolFiles,
 )
-from acp_bridge.vocabulary import Mode, SessionId
+from acp_bridge.vocabulary import Abort, Mode, SessionId
 
 
 @attrs.frozen(slots=True)
@@ -76,6 +76,26 @@ class ToolBox(Mapping[str, Tool]):
         return remove
 
 
+class Servers(Protocol):
+    """A session's MCP servers, whose tools are among `Desk.tools`."""
+
+    async def ready(self) -> None:
+        """Wait, a bounded time and once, for those that are still connecting."""
+
+    async def close(self) -> None:
+        """End them all; bounded."""
+
+
+class NoServers:
+    """`Servers` of a session that has none of its own."""
+
+    async def ready(self) -> None:
+        """At once."""
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+
 class NoChildren:
     """A `ports.ChildRunner` for sessions that cannot delegate."""
 
@@ -123,7 +143,8 @@ class Desk:
 
     ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made,
     ``inbox`` one change of the log's inbox. ``abort`` is why a cancel came.
-    ``notice`` is a sentence that the next turn begins with, such as a model that is gone.
+    ``notice`` is a sentence that the next turn begins with, of a model that is gone; ``news`` are
+    more, of MCP servers.
     """
 
     session_id: SessionId
@@ -141,8 +162,10 @@ class Desk:
     choosing: anyio.Lock = attrs.field(factory=anyio.Lock)
     inbox: anyio.Lock = attrs.field(factory=anyio.Lock)
     children: ChildRunner = attrs.field(factory=NoChildren)
+    servers: Servers = attrs.field(factory=NoServers)
     abort: Abort = "user"
     notice: str | None = None
+    news: list[str] = attrs.field(factory=list)
 
     @property
     def folder(self) -> Path:

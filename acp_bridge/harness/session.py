@@ -12,7 +12,7 @@ its own turn, and what subagents tell later starts turns that no prompt waits fo
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -29,17 +29,18 @@ from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import Turn
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
 from acp_bridge.ports import (
-    Abort,
     Client,
-    CommandInfo,
     Consumer,
     Descendant,
     OptionName,
     SessionOptions,
+    Tool,
 )
 from acp_bridge.sessions.header import Header
 from acp_bridge.vocabulary import (
+    Abort,
     Command,
+    CommandInfo,
     Draft,
     Event,
     JsonObject,
@@ -107,6 +108,11 @@ class HarnessSession:
     def client(self) -> Client:
         """Who is asked."""
         return self._desk.client
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """What its model may call now, for subagents that may call the same."""
+        return self._desk.tools
 
     @property
     def closing(self) -> bool:
@@ -321,6 +327,7 @@ class HarnessSession:
                 waiting.settle(TurnEnd("aborted"))
             await self._owed_nothing()
             with anyio.CancelScope(shield=True):
+                await self._desk.servers.close()
                 await anyio.to_thread.run_sync(self._desk.committer.writer.close)
             self._served.set()
 
@@ -373,6 +380,7 @@ class HarnessSession:
                     return end
             await self._keep_attachments(work)
             await settled(self._desk)
+            await self._desk.servers.ready()
         except BridgeError as failure:
             return TurnEnd("error", failure.details, "STORE")
         return await self._turn(self._user_message(work), title=work.title, pending=False)
@@ -449,8 +457,15 @@ class HarnessSession:
         """The bytes of an image that the log names, or None if they are lost."""
         return await anyio.to_thread.run_sync(self._desk.world.find_attachment, attachment_id)
 
+    def _told(self, text: JsonValue) -> None:
+        """The user knows it now; what came up meanwhile still waits."""
+        if text == self._desk.notice:
+            self._desk.notice = None
+        elif text in self._desk.news:
+            self._desk.news.remove(str(text))
+
     def _remember(self, event: object) -> None:
         if isinstance(event, Event):
             self._desk.memory.apply(event)
-            if event.type == NOTICE_ROW:
-                self._desk.notice = None
+            if event.type == NOTICE_ROW and isinstance(event.data, dict):
+                self._told(event.data["text"])

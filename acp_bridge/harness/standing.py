@@ -17,8 +17,8 @@ def birth_rows(desk: Desk) -> list[Draft]:
     rows = [] if desk.memory.sets_up else mode_rows(desk.choices.mode, before=None)
     if desk.model.provider == SCRIPTED and desk.memory.place != desk.place:
         rows.append(Draft(PLACE_ROW, {"place": desk.place}, ignorable=True))
-    if desk.notice is not None:
-        rows.append(Draft(NOTICE_ROW, {"text": desk.notice}, ignorable=True))
+    said = desk.news if desk.notice is None else [desk.notice, *desk.news]
+    rows += [Draft(NOTICE_ROW, {"text": text}, ignorable=True) for text in said]
     return rows
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import anyio
@@ -13,11 +13,14 @@ import anyio.abc
 import anyio.to_thread
 import attrs
 
+from acp_bridge.config import McpSettings
 from acp_bridge.errors import InvalidParamsError, SessionConflictError
 from acp_bridge.harness.choosing import first_choices, stored_choices
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Choices, Desk, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
+from acp_bridge.harness.mcp.merging import merged
+from acp_bridge.harness.mcp.servers import SessionServers, SessionTools, Surroundings
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
@@ -41,7 +44,7 @@ from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.service import SubagentService
-from acp_bridge.vocabulary import Mode, SessionId
+from acp_bridge.vocabulary import McpServer, Mode, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,8 @@ class EmbeddedRuntime:
     ``catalog`` is asked for each new or opened session and raises what `ports.Runtime` says;
     ``mode`` is what a session begins with; ``tools`` is called by the first turn, and those of
     `subagents` come behind them. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
-    ``limits`` are those of subagents; ``detaches``: no prompt waits for them.
+    ``limits`` are those of subagents; ``detaches``: no prompt waits for them. ``servers`` are the
+    user's MCP servers by name, for every session.
     """
 
     def __init__(
@@ -77,11 +81,13 @@ class EmbeddedRuntime:
         compacts: bool = True,
         limits: Limits = Limits(),  # noqa: B008  # frozen
         detaches: bool = False,
+        servers: Mapping[str, McpSettings] = MappingProxyType({}),
     ) -> None:
         self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
         self._catalog = catalog
         self._mode = mode
         self._detaches = detaches
+        self._servers = servers
         self._outside = outside
         attachments = AttachmentStore(home / "attachments")
         self._world = World(
@@ -137,7 +143,12 @@ class EmbeddedRuntime:
         self._catalog.forget()
 
     async def new_session(
-        self, cwd: Path, client: Client, session_id: SessionId | None = None
+        self,
+        cwd: Path,
+        client: Client,
+        session_id: SessionId | None = None,
+        *,
+        servers: Sequence[McpServer] = (),
     ) -> HarnessSession:
         """A session with an empty log; nothing is stored before its first prompt.
 
@@ -149,7 +160,8 @@ class EmbeddedRuntime:
         """
         choices = first_choices(self._catalog, self._mode)
         if session_id is None:
-            return self._start(self._store.create(self._new_header(cwd)), choices, client)
+            writer = self._store.create(self._new_header(cwd))
+            return self._start(writer, choices, client, servers)
         if session_folder(session_id) is None:
             raise InvalidParamsError(
                 f"No session can have the id {session_id!r:.100}: it is empty, or too long.",
@@ -160,7 +172,7 @@ class EmbeddedRuntime:
         async with self._open.moving(session_id):
             await anyio.to_thread.run_sync(self._store.check_unused, session_id)
             header = attrs.evolve(self._new_header(cwd), session_id=session_id)
-            return self._start(self._store.create(header), choices, client)
+            return self._start(self._store.create(header), choices, client, servers)
 
     def _new_header(self, cwd: Path) -> Header:
         return Header(
@@ -170,7 +182,12 @@ class EmbeddedRuntime:
         )
 
     async def open_session(
-        self, session_id: SessionId, cwd: Path | None, client: Client
+        self,
+        session_id: SessionId,
+        cwd: Path | None,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
     ) -> HarnessSession:
         """A stored session, opened for writing; one that is open already is given again.
 
@@ -178,7 +195,7 @@ class EmbeddedRuntime:
         """
         if self._subagents.is_live(session_id):
             raise belongs_to_subagent(session_id)
-        open_it = partial(self._open_stored, session_id, cwd, client)
+        open_it = partial(self._open_stored, session_id, cwd, client, servers)
         live = await self._open.opened(session_id, open_it)
         if cwd is not None:
             check_cwd(live.cwd, cwd)
@@ -189,7 +206,12 @@ class EmbeddedRuntime:
         return await list_page(self._store, cwd, page_token)
 
     async def fork_session(
-        self, session_id: SessionId, cwd: Path, client: Client
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
     ) -> HarnessSession:
         """A new session that begins with the completed turns of another, which stays as it is."""
         source = self._open.get(session_id)
@@ -197,13 +219,13 @@ class EmbeddedRuntime:
         if source is not None and not source.events:
             # Nothing is stored yet, so nothing is copied but what was chosen.
             header = self._new_header(cwd)
-            return self._start(self._store.create(header), source.choices, client)
+            return self._start(self._store.create(header), source.choices, client, servers)
         new_id = SessionId(self._outside.new_id())
         made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
         if made.is_stored:
-            return await self.open_session(new_id, cwd, client)
+            return await self.open_session(new_id, cwd, client, servers=servers)
         choices = fallback if source is None else source.choices
-        return self._start(self._store.create(made.header), choices, client)
+        return self._start(self._store.create(made.header), choices, client, servers)
 
     def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
         refuse_subagent(self._store.read_header(session_id))
@@ -225,7 +247,11 @@ class EmbeddedRuntime:
         await self._open.close_all()
 
     async def _open_stored(
-        self, session_id: SessionId, cwd: Path | None, client: Client
+        self,
+        session_id: SessionId,
+        cwd: Path | None,
+        client: Client,
+        servers: Sequence[McpServer],
     ) -> HarnessSession:
         # Without any model nothing can be continued: say so before anything is opened.
         self._catalog.open(None)
@@ -237,7 +263,7 @@ class EmbeddedRuntime:
         writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
         memory = SessionMemory(writer.events)
         choices, notice = stored_choices(self._catalog, memory, self._mode)
-        session = self._start(writer, choices, client, memory=memory)
+        session = self._start(writer, choices, client, servers, memory=memory)
         if notice is not None:
             session.note(notice)
         return session
@@ -247,6 +273,7 @@ class EmbeddedRuntime:
         writer: LogWriter,
         choices: Choices,
         client: Client,
+        servers: Sequence[McpServer],
         *,
         memory: SessionMemory | None = None,
     ) -> HarnessSession:
@@ -257,7 +284,8 @@ class EmbeddedRuntime:
             place = str(self._places)
         else:
             self._places = max(self._places, int(place.partition("/")[0]))
-        desk = self._desk(writer, choices, client, memory, place)
+        desk = self._desk(writer, choices, client, memory, place, self._tools)
+        self._give_servers(desk, servers)
         session = HarnessSession(desk, detaches=self._detaches)
         self._open.add(session.session_id, session)
         self.run(partial(self._serve, session))
@@ -270,6 +298,7 @@ class EmbeddedRuntime:
         client: Client,
         memory: SessionMemory,
         place: str,
+        tools: Mapping[str, Tool],
     ) -> Desk:
         header = writer.header
         assert header.cwd is not None
@@ -280,13 +309,23 @@ class EmbeddedRuntime:
             memory=memory,
             choices=choices,
             catalog=self._catalog,
-            tools=self._tools,
+            tools=tools,
             client=client,
             files=SessionFiles(client),
             world=self._world,
             place=place,
             children=self._subagents,
         )
+
+    def _give_servers(self, desk: Desk, given: Sequence[McpServer]) -> None:
+        """Let its MCP servers connect beside it."""
+        wanted = merged(self._servers, given)
+        if not wanted:
+            return
+        surroundings = Surroundings(desk.cwd, self._world.env)
+        servers = SessionServers(desk.session_id, wanted, surroundings, desk.news.append)
+        desk.servers, desk.tools = servers, SessionTools(desk.tools, servers)
+        self.run(servers.serve)
 
     async def _serve(self, session: HarnessSession) -> None:
         try:
@@ -310,9 +349,11 @@ class EmbeddedRuntime:
         client: Client,
         memory: SessionMemory,
         place: str,
+        root: HarnessSession,
     ) -> HarnessSession:
         """A subagent's session on this log, served until it is closed."""
-        session = HarnessSession(self._desk(writer, choices, client, memory, place))
+        desk = self._desk(writer, choices, client, memory, place, root.tools)
+        session = HarnessSession(desk)
         self.run(partial(self._serve, session))
         return session
 

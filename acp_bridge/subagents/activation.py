@@ -14,11 +14,11 @@ import attrs
 from acp_bridge.errors import BridgeError
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.waiting import WaitingPrompt
-from acp_bridge.ports import Abort
 from acp_bridge.sessions.surface import text_of
 from acp_bridge.sessions.validation.blocks import message_of
 from acp_bridge.subagents.messages import notice_message
 from acp_bridge.vocabulary import (
+    Abort,
     CallId,
     ChildFinished,
     ChildSaid,

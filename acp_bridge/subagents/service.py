@@ -23,7 +23,7 @@ from acp_bridge.harness.inbox import Target
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.harness.session import HarnessSession
-from acp_bridge.ports import Abort, Client, Descendant, ModelCatalog
+from acp_bridge.ports import Client, Descendant, ModelCatalog
 from acp_bridge.sessions import LogWriter, SessionQuery, SessionRecord, SessionStore
 from acp_bridge.subagents import refusals
 from acp_bridge.subagents.activation import Activation, Activations
@@ -34,7 +34,7 @@ from acp_bridge.subagents.descriptor import Descriptor
 from acp_bridge.subagents.messages import relay_message, task_message
 from acp_bridge.subagents.providers import PROVIDERS, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants
-from acp_bridge.vocabulary import CallId, ChildMessaged, Draft, JsonObject, SessionId
+from acp_bridge.vocabulary import Abort, CallId, ChildMessaged, Draft, JsonObject, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,12 @@ class Host(Protocol):
         client: Client,
         memory: SessionMemory,
         place: str,
+        root: HarnessSession,
     ) -> HarnessSession:
-        """A session on this log, served until it is closed. ``place`` counts if it has none."""
+        """A session on this log, served until it is closed. ``place`` counts if it has none.
+
+        It has the tools of ``root``, those of MCP servers included.
+        """
 
     def run(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run ``work`` in a task of the runtime's own."""
@@ -318,7 +322,12 @@ class SubagentService:
         activation.first_seq = len(writer.events)
         client = ChildClient(activation.root.client, activation.child_id)
         return self._host.start_child(
-            writer, choices=choices, client=client, memory=memory, place=place
+            writer,
+            choices=choices,
+            client=client,
+            memory=memory,
+            place=place,
+            root=activation.root,
         )
 
     async def _list_in_parent(self, activation: Activation, birth: Birth) -> None:

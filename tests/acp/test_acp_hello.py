@@ -45,11 +45,10 @@ def test_the_answer_agrees_with_the_types() -> None:
 
 
 def without_no(value: JsonValue) -> JsonValue:
-    """A value without its false flags, and without the objects that held nothing else."""
+    """A value without its false flags."""
     if not isinstance(value, dict):
         return [without_no(item) for item in value] if isinstance(value, list) else value
-    kept = {key: without_no(item) for key, item in value.items() if item is not False}
-    return {key: item for key, item in kept.items() if key != "mcpCapabilities"}
+    return {key: without_no(item) for key, item in value.items() if item is not False}
 
 
 def test_what_is_advertised_is_served() -> None:

@@ -23,7 +23,6 @@ from acp_bridge.config import Settings
 from acp_bridge.errors import InvalidParamsError
 from acp_bridge.ports import (
     Client,
-    CommandInfo,
     Consumer,
     Descendant,
     ModelInfo,
@@ -37,6 +36,7 @@ from acp_bridge.vocabulary import (
     Answer,
     CallId,
     Command,
+    CommandInfo,
     Event,
     JsonObject,
     Prompt,
@@ -203,17 +203,21 @@ class ActingRuntime:
     def forget_keys(self) -> None:
         pass
 
-    async def new_session(self, cwd: Path, client: Client) -> ActedSession:
+    async def new_session(self, cwd: Path, client: Client, **_more: object) -> ActedSession:
         return await self.open_session(self._stage.root_id, cwd, client)
 
-    async def open_session(self, session_id: SessionId, cwd: Path, client: Client) -> ActedSession:
+    async def open_session(
+        self, session_id: SessionId, cwd: Path, client: Client, **_more: object
+    ) -> ActedSession:
         assert (session_id, cwd) == (self._stage.root_id, self._stage.root.cwd)
         if self._live is None:
             self._stage.client = client
             self._live = ActedSession(self._stage, self._play, self._group)
         return self._live
 
-    async def fork_session(self, session_id: SessionId, cwd: Path, client: Client) -> ActedSession:
+    async def fork_session(
+        self, session_id: SessionId, cwd: Path, client: Client, **_more: object
+    ) -> ActedSession:
         raise AssertionError(f"no play is forked: {session_id}, {cwd}, {client}")
 
     async def delete_session(self, session_id: SessionId) -> None:

@@ -109,3 +109,30 @@ def test_a_dsh_that_does_not_start_or_is_not_there_is_told_with_its_cause(
     assert "0.1.1-rc.2" in found["start"]["advice"]
     _, found = doctor.look(capsys, "--runtime", "dsh", "--dsh", "/no/such/dsh")
     assert found["dsh"]["state"] == "missing"
+
+
+def test_a_server_of_the_settings_without_its_command_is_told(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = doctor.look(capsys, "--model", "demo")
+    assert (found["mcp"]["state"], "mcp server" in found) == ("ok", False)
+    (doctor.folder / "home").mkdir(exist_ok=True)
+    (doctor.folder / "home" / "config.toml").write_text(
+        f"[mcp_servers.here]\ncommand = {sys.executable!r}\n"
+        "[mcp_servers.gone]\ncommand = 'no-such-program'\n"
+    )
+    code, found = doctor.look(capsys, "--model", "demo")
+    assert (code, found["mcp server"]["found"]) == (1, "gone: no such command")
+
+
+def test_without_the_library_servers_of_the_settings_are_a_fault(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor.patch.setattr("acp_bridge.cli.doctor.find_spec", lambda _name: None)
+    code, found = doctor.look(capsys, "--model", "demo")
+    assert (code, found["mcp"]["state"]) == (0, "note")
+    (doctor.folder / "home").mkdir(exist_ok=True)
+    (doctor.folder / "home" / "config.toml").write_text("[mcp_servers.a]\ncommand = 'x'\n")
+    code, found = doctor.look(capsys, "--model", "demo")
+    assert (code, found["mcp"]["state"]) == (1, "missing")
+    assert "[mcp]" in found["mcp"]["advice"]

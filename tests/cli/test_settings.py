@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from acp_bridge.config import resolve
+from acp_bridge.config import McpSettings, resolve
 from acp_bridge.errors import ConfigError
 
 
@@ -72,4 +72,66 @@ def test_a_limit_that_is_no_whole_number_is_refused(tmp_path: Path, value: str) 
 def test_a_limit_in_the_file_is_a_number(tmp_path: Path, value: str) -> None:
     (tmp_path / "config.toml").write_text(f"subagent_depth = {value}\n")
     with pytest.raises(ConfigError, match="'subagent_depth' to a whole number"):
+        resolve({"home": str(tmp_path)}, {})
+
+
+def test_the_file_names_mcp_servers(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        """
+        [mcp_servers.git]
+        command = "git-mcp"
+        args = ["--repo", ""]
+        env = { TOKEN = "a=b", EMPTY = "" }
+        timeout_s = 600
+
+        [mcp_servers."far away"]
+        url = "https://example.org/mcp"
+        headers = { Authorization = "Bearer x" }
+        type = "sse"
+
+        [mcp_servers.theirs]
+        timeout_s = 2.5
+        """
+    )
+    settings, found = resolve({"home": str(tmp_path)}, {})
+    assert settings.mcp_servers == {
+        "git": McpSettings(
+            command="git-mcp",
+            args=("--repo", ""),
+            env={"TOKEN": "a=b", "EMPTY": ""},
+            timeout_s=600,
+        ),
+        "far away": McpSettings(
+            url="https://example.org/mcp", headers={"Authorization": "Bearer x"}, type="sse"
+        ),
+        "theirs": McpSettings(timeout_s=2.5),
+    }
+    assert "Bearer" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("mcp_servers = 1", r"must set mcp_servers in tables: \[mcp_servers"),
+        ("[mcp_servers]\na = 1", r'\[mcp_servers."a"\] must be a table'),
+        (
+            "[mcp_servers.a]\ncmd = 'x'",
+            "sets 'cmd', which is no setting of an MCP server: use args",
+        ),
+        ("[mcp_servers.a]\ncommand = ''", "must set 'command' to a string"),
+        ("[mcp_servers.a]\ncommand = 'x'\nargs = 'y'", "'args' to a list of strings"),
+        ("[mcp_servers.a]\ncommand = 'x'\nenv = {A = 1}", "'env' to a table of strings"),
+        ("[mcp_servers.a]\ncommand = 'x'\nurl = 'y'", "'command' or 'url', not both"),
+        ("[mcp_servers.a]\nurl = 'x'\ntype = 'warp'", "'type' to http or sse"),
+        ("[mcp_servers.a]\nurl = 'x'\nargs = ['y']", "sets 'args', which needs 'command'"),
+        ("[mcp_servers.a]\nheaders = {}", "sets 'headers', which needs 'url'"),
+        ("[mcp_servers.a]\ntimeout_s = 0", "'timeout_s' to a number of seconds above 0"),
+        ("[mcp_servers.a]\ntimeout_s = true", "'timeout_s' to a number of seconds above 0"),
+    ],
+)
+def test_a_server_in_the_file_that_cannot_be_used_is_named(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(ConfigError, match=fault):
         resolve({"home": str(tmp_path)}, {})

@@ -15,9 +15,9 @@ from dsh_rig import GATE, pieces, text, tool
 from session_rows import homes
 
 from acp_bridge.errors import PeerError
-from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening, PluginFault, StdioServer
+from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening, PluginFault
 from acp_bridge.sessions import SessionStore
-from acp_bridge.vocabulary import JsonObject, SessionId
+from acp_bridge.vocabulary import JsonObject, SessionId, StdioServer
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process, pytest.mark.anyio]
 

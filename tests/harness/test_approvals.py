@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from acp_bridge.harness.approvals import EDITS_GRANT, Question, verdict_on
+from acp_bridge.harness.approvals import EDITS_GRANT, Question, Refusal, verdict_on
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.ports import Access
+from acp_bridge.vocabulary import ForeignTool, Mode
 
 WORK = Path("/work")
 SPILL = Path("/home/me/spill")
@@ -129,3 +130,25 @@ def test_a_link_that_leads_out_is_outside(tmp_path: Path) -> None:
         )
         assert isinstance(question, Question)
         assert "outside the workspace" in question.reason
+
+
+@pytest.mark.parametrize("mode", ["ask", "accept-edits", "plan", "full"])
+@pytest.mark.parametrize("only_reads", [False, True])
+@pytest.mark.parametrize("granted", [False, True])
+def test_a_foreign_tool_asks_and_its_word_to_read_only_counts_in_plan_alone(
+    mode: Mode, only_reads: bool, granted: bool
+) -> None:
+    tool = ForeignTool("it", "it of the MCP server x", only_reads=only_reads)
+    grants = {"tool:it"} if granted else {"tool:other"}
+    verdict = verdict_on(
+        Access(foreign=tool), mode=mode, workspace=WORK, spill_dir=SPILL, grants=grants
+    )
+    if mode == "full" or (granted and mode != "plan"):
+        assert verdict is None
+    elif mode == "plan" and not only_reads:
+        assert isinstance(verdict, Refusal)
+    else:
+        assert isinstance(verdict, Question)
+        assert verdict.reason == "uses it of the MCP server x"
+        always = None if mode == "plan" else "Always allow it of the MCP server x, for this session"
+        assert verdict.always_label == always

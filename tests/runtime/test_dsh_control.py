@@ -12,11 +12,9 @@ from acp_bridge.runtime.dsh.control import PATCH_FILE, Control
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
-    HttpServer,
     Judgement,
     ModelChoice,
     Opening,
-    StdioServer,
     StreamEnded,
     StreamNote,
     StreamStarted,
@@ -24,7 +22,15 @@ from acp_bridge.runtime.dsh.control_types import (
     UserAsk,
 )
 from acp_bridge.runtime.dsh.wire import Listener, RequestHandler
-from acp_bridge.vocabulary import Answer, JsonObject, JsonValue, SessionId, StreamDelta
+from acp_bridge.vocabulary import (
+    Answer,
+    HttpServer,
+    JsonObject,
+    JsonValue,
+    SessionId,
+    StdioServer,
+    StreamDelta,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -123,8 +123,7 @@ def _object_problem(
         # Models write null for "left out"; for an optional property nothing else can be meant.
         if given is _MISSING or (given is None and name not in names):
             continue
-        assert isinstance(rule, dict)
-        problem = _problem(given, rule, inside + name)
+        problem = _problem(given, rule, inside + name) if isinstance(rule, dict) else None
         if problem is not None:
             return problem
     return None
@@ -146,8 +145,8 @@ def _is_a(value: object, expected: str) -> bool:
             if isinstance(value, float) and not math.isfinite(value):
                 return False
             return expected == "number" or value == int(value)
-        case _:
-            raise AssertionError(f"a tool's schema uses the type {expected}")
+        case _:  # "null", or whatever else a foreign schema says: its tool knows better
+            return True
 
 
 def _kind(value: object) -> str:

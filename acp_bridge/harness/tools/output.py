@@ -81,11 +81,12 @@ class LiveOutput:
 class KeptOutput:
     """Output for the result: all of it while short, else head and tail, and a file with the rest.
 
-    ``file`` is the path of the full output once there is one.
+    ``file`` is the path of the full output once there is one; ``stem`` begins its name.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, stem: str = "bash") -> None:
         self.file: Path | None = None
+        self._stem = stem
         self._folder = folder
         self._raw: bytearray | None = bytearray()
         self._stream: BinaryIO | None = None
@@ -148,7 +149,7 @@ class KeptOutput:
     def _names(self) -> Iterator[Path]:
         # Counted, not random: a session reads the same when it is done again.
         for number in range(1, 100_000):
-            yield self._folder / f"bash-{number}.txt"
+            yield self._folder / f"{self._stem}-{number}.txt"
 
     def _store(self, data: bytes) -> None:
         assert self._stream is not None

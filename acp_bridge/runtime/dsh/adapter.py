@@ -6,7 +6,7 @@ Sessions are those of its home (``$DSH_HOME/sessions``), listed, read, forked an
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import BridgeError
+from acp_bridge.harness.mcp.naming import shown
 from acp_bridge.ports import Client, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.dsh.asking import Asking
@@ -41,7 +42,7 @@ from acp_bridge.runtime.stored import (
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
-from acp_bridge.vocabulary import Event, Mode, SessionId
+from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -139,19 +140,35 @@ class DshRuntime:
         """Sign out: forget the stored keys; the runtime's own are its own."""
         self._models.forget()
 
-    async def new_session(self, cwd: Path, client: Client) -> DshSession:
+    async def new_session(
+        self, cwd: Path, client: Client, *, servers: Sequence[McpServer] = ()
+    ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
         self._models.check()
-        return self._start(self._new_header(cwd), client, model=self._models.first())
+        return self._start(self._new_header(cwd), client, servers, model=self._models.first())
 
-    async def open_session(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+    async def open_session(
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
+    ) -> DshSession:
         """A stored session; one that is open already is given again."""
-        open_it = partial(self._open_stored, session_id, cwd, client)
+        open_it = partial(self._open_stored, session_id, cwd, client, servers)
         live = await self._open.opened(session_id, open_it)
         check_cwd(live.cwd, cwd)
         return live
 
-    async def fork_session(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+    async def fork_session(
+        self,
+        session_id: SessionId,
+        cwd: Path,
+        client: Client,
+        *,
+        servers: Sequence[McpServer] = (),
+    ) -> DshSession:
         """A new session that begins with the completed turns of another, which stays as it is.
 
         It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
@@ -161,14 +178,14 @@ class DshRuntime:
         if source is not None:
             if not source.events:
                 return self._start(
-                    self._new_header(cwd), client, model=source.model, mode=source.mode
+                    self._new_header(cwd), client, servers, model=source.model, mode=source.mode
                 )
             await until_stored(self._store, session_id, source.events[-1].seq)
         new_id = SessionId(self._outside.new_id())
         made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
         if made.is_stored:
-            return await self.open_session(new_id, cwd, client)
-        return self._start(made.header, client, model=self._models.first())
+            return await self.open_session(new_id, cwd, client, servers=servers)
+        return self._start(made.header, client, servers, model=self._models.first())
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
@@ -200,7 +217,9 @@ class DshRuntime:
             cwd=str(cwd),
         )
 
-    async def _open_stored(self, session_id: SessionId, cwd: Path, client: Client) -> DshSession:
+    async def _open_stored(
+        self, session_id: SessionId, cwd: Path, client: Client, servers: Sequence[McpServer]
+    ) -> DshSession:
         self._models.check()  # without a key nothing can be continued: say so before anything
 
         def check(header: Header) -> None:
@@ -208,12 +227,13 @@ class DshRuntime:
 
         read = partial(continue_log, self._store, session_id, check=check)
         header, events = await anyio.to_thread.run_sync(read)
-        return self._start(header, client, model=self._models.first(), events=events)
+        return self._start(header, client, servers, model=self._models.first(), events=events)
 
     def _start(
         self,
         header: Header,
         client: Client,
+        servers: Sequence[McpServer],
         *,
         model: ModelChoice,
         mode: Mode | None = None,
@@ -231,7 +251,13 @@ class DshRuntime:
             detaches=self._detaches,
         )
         session = DshSession(
-            shop, header, client, mode=mode or self._mode, model=model, events=events or ()
+            shop,
+            header,
+            client,
+            mode=mode or self._mode,
+            model=model,
+            events=events or (),
+            notice=_note_on(servers),
         )
         self._open.add(session.session_id, session)
         self._group.start_soon(self._serve, session)
@@ -298,3 +324,12 @@ class DshRuntime:
         """All sessions are shown on one connection: any client knows whether it is read."""
         if self._client is not None:
             await self._client.flow()
+
+
+def _note_on(servers: Sequence[McpServer]) -> str | None:
+    # Hosts send their servers always, so refusing would lock them out.
+    if not servers:
+        return None
+    logger.warning("%d MCP servers are not used by this runtime", len(servers))
+    names = ", ".join(shown(server.name) for server in servers)
+    return f"MCP servers of the editor are not used with --runtime dsh: {names}."

@@ -15,8 +15,10 @@ from acp_bridge.runtime.dsh import members
 from acp_bridge.vocabulary import (
     Answer,
     CallId,
+    HttpServer,
     JsonObject,
     JsonValue,
+    McpServer,
     Mode,
     SessionId,
     StreamDelta,
@@ -85,37 +87,13 @@ class ModelChoice:
 
 
 @attrs.frozen(slots=True)
-class StdioServer:
-    """An MCP server that the runtime starts. ``name`` becomes ``mcp__<name>__<tool>``.
-
-    ``env`` is added to the runtime's own environment without its keys.
-    """
-
-    name: str
-    command: str
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = attrs.field(factory=dict)
-
-
-@attrs.frozen(slots=True)
-class HttpServer:
-    """An MCP server at an address (streamable HTTP)."""
-
-    name: str
-    url: str
-    headers: Mapping[str, str] = attrs.field(factory=dict)
-
-
-McpServer: TypeAlias = StdioServer | HttpServer
-
-
-@attrs.frozen(slots=True)
 class Opening:
     """How a session is opened, resumed or forked; ``cwd`` counts for new ones alone.
 
     Without ``model`` a resumed or forked session goes on with the one that its log names last, a
-    new one with that of ``initialize``. ``timeout_s`` bounds the start of the MCP servers: one
-    that fails or hangs fails the whole opening, and nothing is left of it.
+    new one with that of ``initialize``. The name of a server becomes ``mcp__<name>__<tool>``; the
+    runtime has no client for `HttpServer.is_sse`. ``timeout_s`` bounds the start of the servers:
+    one that fails or hangs fails the whole opening, and nothing is left of it.
     """
 
     session_id: SessionId

@@ -37,7 +37,6 @@ from acp_bridge.harness.waiting import WaitingPrompt, Work
 from acp_bridge.ports import (
     DEFAULT_EFFORT,
     Client,
-    CommandInfo,
     Consumer,
     Descendant,
     OptionName,
@@ -57,6 +56,7 @@ from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.vocabulary import (
     Command,
+    CommandInfo,
     Draft,
     Event,
     Mode,
@@ -105,7 +105,7 @@ class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing.
+    ``model`` hold where the log says nothing. ``notice`` is a sentence that a new log begins with.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class DshSession:
         mode: Mode,
         model: ModelChoice,
         events: Sequence[Event] = (),
+        notice: str | None = None,
     ) -> None:
         assert header.cwd is not None
         self._shop = shop
@@ -124,6 +125,7 @@ class DshSession:
         self.client = client
         self._events = list(events)
         self._memory = SessionMemory(events)
+        self._notice = notice
         self._mode = self._memory.mode or mode
         self._model = choice_from_log(self._memory.selection) or model
         self.grants: dict[SessionId, set[str]] = defaultdict(set)
@@ -466,8 +468,9 @@ class DshSession:
 
     async def _begin_log(self, host: Host) -> None:
         drafts = mode_rows(self._mode, before=None)
-        if host.control is None:
-            drafts.append(Draft(NOTICE_ROW, {"text": NO_PLUGIN}, ignorable=True))
+        for text in (NO_PLUGIN if host.control is None else None, self._notice):
+            if text is not None:
+                drafts.append(Draft(NOTICE_ROW, {"text": text}, ignorable=True))
         write = partial(begin_log, self._shop.store, self._header, drafts)
         self._take(await anyio.to_thread.run_sync(write))
 
