@@ -27,11 +27,14 @@ class FakeConnection:
     there: anyio.Event = attrs.field(factory=anyio.Event)
     left: anyio.Event = attrs.field(factory=anyio.Event)
     failure: str | None = None
+    fault: Exception | None = None
     is_over: bool = False
     is_stale: bool = False
     stir: Callable[[], None] = lambda: None
 
     async def list_tools(self) -> list[ListedTool]:
+        if self.fault is not None:
+            raise self.fault
         if self.failure is not None:
             raise McpServerError(self.failure)
         self.is_stale = False
@@ -131,3 +134,16 @@ async def test_a_session_that_closes_leaves_who_is_still_connecting(world: World
     assert fakes.by_name["x"].left.is_set()
     assert not fakes.by_name["y"].left.is_set()
     assert served.notes == []
+
+
+async def test_a_fault_of_ours_costs_one_server_alone(world: World) -> None:
+    fakes = Fakes()
+    fakes.by_name["x"].fault = RuntimeError("with a secret in it")
+    for fake in fakes.by_name.values():
+        fake.there.set()
+    async with fakes.serving(world) as served:
+        await served.servers.ready()
+        assert list(served.servers.tools) == ["mcp__y__b", "mcp__y__a"]
+    assert served.notes == [
+        "The MCP server x cannot be used (RuntimeError). The session goes on without it."
+    ]

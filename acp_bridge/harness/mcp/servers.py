@@ -61,7 +61,7 @@ def library_connector() -> Connector:
     """The one on the MCP library, which takes a second to import: call this in a thread.
 
     Raises:
-        ModuleNotFoundError: the library is not installed.
+        ImportError: the library is not installed, or another version than we know.
     """
     from acp_bridge.harness.mcp.connection import connected
 
@@ -157,7 +157,7 @@ class SessionServers:
     async def _connector(self) -> Connector | None:
         try:
             return await anyio.to_thread.run_sync(self._find_connector, abandon_on_cancel=True)
-        except ModuleNotFoundError:
+        except ImportError:
             self._note(NO_LIBRARY.format(", ".join(shown(link.name) for link in self._links)))
             for link in self._links:
                 link.settled.set()
@@ -170,17 +170,23 @@ class SessionServers:
             link.end()
 
     async def _serve_link(self, link: "_Link", connector: Connector) -> None:
-        name = shown(link.name)
+        why = None
         try:
             await link.serve(connector, self._surroundings)
         except McpServerError as fault:
-            if link.was_there:
-                text = f"The MCP server {name} {fault.details}. Its tools are gone; they come back "
-                text += "when the session is opened again."
-            else:
-                text = f"The MCP server {name} {fault.details}. The session goes on without it."
-            logger.warning("session %s: the MCP server %s", self._session_id, name)
-            self._note(text)
+            why = fault.details
+        except Exception as fault:  # noqa: BLE001  # one server's fault must not end the others
+            why = f"cannot be used ({type(fault).__name__})"  # its text may hold secrets
+        if why is None or self._closing.is_set():
+            return  # how it ends with its session is nobody's concern
+        name = shown(link.name)
+        logger.warning("session %s: the MCP server %s %s", self._session_id, name, why)
+        self._note(
+            f"The MCP server {name} {why}. Its tools are gone; they come back when the session is "
+            "opened again."
+            if link.was_there
+            else f"The MCP server {name} {why}. The session goes on without it."
+        )
 
     def _collect(self) -> None:
         self.tools = {tool.name: tool for link in self._links for tool in link.tools}
