@@ -16,6 +16,7 @@ from acp_bridge.vocabulary import (
     CallId,
     Command,
     CommandInfo,
+    Descendant,
     Event,
     FileDiff,
     ForeignTool,
@@ -214,7 +215,7 @@ class LiveSession(Protocol):
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names (``sha256:<hex>``), or None if lost."""
 
-    async def descendants(self) -> "Sequence[Descendant]":
+    async def descendants(self) -> Sequence[Descendant]:
         """Its subagents at any depth, each after its parent, siblings oldest first.
 
         One whose log cannot be read is left out.
@@ -228,21 +229,6 @@ class LiveSession(Protocol):
 
     async def close(self) -> None:
         """Cancel, wait until quiet, release the log. Idempotent."""
-
-
-@attrs.frozen(slots=True)
-class Descendant:
-    """A subagent's session as a replay needs it: who it is, and its log so far.
-
-    ``parent_id`` is its direct parent, ``label`` its durable name, ``cwd`` its working folder.
-    """
-
-    session_id: SessionId
-    parent_id: SessionId
-    label: str
-    cwd: Path
-    is_running: bool
-    events: Sequence[Event]
 
 
 class ChildRunner(Protocol):

@@ -289,6 +289,21 @@ class SessionSummary:
 
 
 @attrs.frozen(slots=True)
+class Descendant:
+    """A subagent's session as a replay needs it: who it is, and its log so far.
+
+    ``parent_id`` is its direct parent, ``label`` its durable name, ``cwd`` its working folder.
+    """
+
+    session_id: SessionId
+    parent_id: SessionId
+    label: str
+    cwd: Path
+    is_running: bool
+    events: Sequence[Event]
+
+
+@attrs.frozen(slots=True)
 class BadSession:
     """A stored log that a list cannot show: its path and a sentence that says why."""
 

@@ -70,8 +70,9 @@ from acp_bridge.errors import (
     RuntimeFailedError,
     SessionNotFoundError,
 )
-from acp_bridge.ports import Descendant, LiveSession, OptionName, PendingTurn, Runtime
+from acp_bridge.ports import LiveSession, OptionName, PendingTurn, Runtime
 from acp_bridge.vocabulary import (
+    Descendant,
     JsonObject,
     JsonValue,
     SessionId,

@@ -27,8 +27,8 @@ from acp_bridge.errors import FAULT, BridgeError, InvalidParamsError
 from acp_bridge.lsp.actions import Standing
 from acp_bridge.lsp.editor import Editor, Progress
 from acp_bridge.lsp.server import Ask
-from acp_bridge.ports import Descendant, LiveSession, PendingTurn, Runtime
-from acp_bridge.vocabulary import Answer, Event, RuntimeEvent, SessionId, TurnEnd
+from acp_bridge.ports import LiveSession, PendingTurn, Runtime
+from acp_bridge.vocabulary import Answer, Descendant, Event, RuntimeEvent, SessionId, TurnEnd
 
 logger = logging.getLogger(__name__)
 

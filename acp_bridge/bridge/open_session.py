@@ -25,8 +25,8 @@ from acp_bridge.bridge.subagent_family import Shown
 from acp_bridge.bridge.subagent_history import history, missed
 from acp_bridge.bridge.subagent_view import CHILD_EVENTS, SubagentView
 from acp_bridge.errors import BridgeError
-from acp_bridge.ports import Descendant, LiveSession
-from acp_bridge.vocabulary import Event, OptionsChanged, RuntimeEvent, SessionId
+from acp_bridge.ports import LiveSession
+from acp_bridge.vocabulary import Descendant, Event, OptionsChanged, RuntimeEvent, SessionId
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from typing import TypeAlias
 import attrs
 
 from acp_bridge.bridge import log_rows, tool_calls
-from acp_bridge.ports import Descendant
 from acp_bridge.vocabulary import (
     CallId,
     ChildFinished,
     ChildMessaged,
     ChildSaid,
     ChildStarted,
+    Descendant,
     Event,
     JsonObject,
     JsonValue,

@@ -10,16 +10,8 @@ import attrs
 
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.memory import SessionMemory
-from acp_bridge.ports import (
-    ChildRunner,
-    Client,
-    Descendant,
-    Model,
-    ModelCatalog,
-    Tool,
-    ToolFiles,
-)
-from acp_bridge.vocabulary import Abort, Mode, SessionId
+from acp_bridge.ports import ChildRunner, Client, Model, ModelCatalog, Tool, ToolFiles
+from acp_bridge.vocabulary import Abort, Descendant, Mode, SessionId
 
 
 @attrs.frozen(slots=True)

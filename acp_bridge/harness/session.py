@@ -28,19 +28,13 @@ from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
 from acp_bridge.harness.memory import NOTICE_ROW
 from acp_bridge.harness.turn import Turn
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
-from acp_bridge.ports import (
-    Client,
-    Consumer,
-    Descendant,
-    OptionName,
-    SessionOptions,
-    Tool,
-)
+from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions, Tool
 from acp_bridge.sessions.header import Header
 from acp_bridge.vocabulary import (
     Abort,
     Command,
     CommandInfo,
+    Descendant,
     Draft,
     Event,
     JsonObject,

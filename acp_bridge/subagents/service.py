@@ -23,7 +23,7 @@ from acp_bridge.harness.inbox import Target
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.harness.session import HarnessSession
-from acp_bridge.ports import Client, Descendant, ModelCatalog
+from acp_bridge.ports import Client, ModelCatalog
 from acp_bridge.sessions import LogWriter, SessionQuery, SessionRecord, SessionStore
 from acp_bridge.subagents import refusals
 from acp_bridge.subagents.activation import Activation, Activations
@@ -34,7 +34,15 @@ from acp_bridge.subagents.descriptor import Descriptor
 from acp_bridge.subagents.messages import relay_message, task_message
 from acp_bridge.subagents.providers import PROVIDERS, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants
-from acp_bridge.vocabulary import Abort, CallId, ChildMessaged, Draft, JsonObject, SessionId
+from acp_bridge.vocabulary import (
+    Abort,
+    CallId,
+    ChildMessaged,
+    Descendant,
+    Draft,
+    JsonObject,
+    SessionId,
+)
 
 logger = logging.getLogger(__name__)
 

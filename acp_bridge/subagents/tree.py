@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from acp_bridge.errors import SessionQueryError
-from acp_bridge.ports import Descendant
 from acp_bridge.sessions import RecordFilter, SessionQuery, SessionRecord
 from acp_bridge.subagents.descriptor import DESCRIPTOR_ROW, Descriptor, descriptor_from_data
-from acp_bridge.vocabulary import Event, SessionId
+from acp_bridge.vocabulary import Descendant, Event, SessionId
 
 CATALOG_ROW: Final = "subagent/catalog"
 

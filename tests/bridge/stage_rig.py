@@ -21,15 +21,7 @@ from acp_bridge.cli import assemble
 from acp_bridge.cli.assemble import serve
 from acp_bridge.config import Settings
 from acp_bridge.errors import InvalidParamsError
-from acp_bridge.ports import (
-    Client,
-    Consumer,
-    Descendant,
-    ModelInfo,
-    PermissionAsk,
-    SessionOptions,
-    SessionPage,
-)
+from acp_bridge.ports import Client, Consumer, ModelInfo, PermissionAsk, SessionOptions, SessionPage
 from acp_bridge.testing.check import problems
 from acp_bridge.testing.transcript import Entry
 from acp_bridge.vocabulary import (
@@ -37,6 +29,7 @@ from acp_bridge.vocabulary import (
     CallId,
     Command,
     CommandInfo,
+    Descendant,
     Event,
     JsonObject,
     Prompt,

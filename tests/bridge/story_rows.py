@@ -11,13 +11,13 @@ from pathlib import Path
 import attrs
 
 from acp_bridge.bridge import log_rows
-from acp_bridge.ports import Descendant
 from acp_bridge.vocabulary import (
     CallId,
     ChildFinished,
     ChildMessaged,
     ChildSaid,
     ChildStarted,
+    Descendant,
     Event,
     JsonObject,
     JsonValue,

@@ -25,11 +25,11 @@ from story_rows import ENDS, ROOT, Story
 from acp_bridge.acp.converter import unstructure
 from acp_bridge.bridge import subagent_view
 from acp_bridge.bridge.subagent_history import history, missed
-from acp_bridge.ports import Descendant
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildSaid,
     ChildStarted,
+    Descendant,
     Event,
     RuntimeEvent,
     SessionId,

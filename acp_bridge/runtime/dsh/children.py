@@ -10,7 +10,6 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import BridgeError, PeerError, PeerGoneError
-from acp_bridge.ports import Descendant
 from acp_bridge.runtime.dsh.client import event_of
 from acp_bridge.runtime.dsh.delegations import Delegations
 from acp_bridge.runtime.dsh.host import Host
@@ -20,7 +19,7 @@ from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.query import SessionQuery
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.subagents.tree import descendants
-from acp_bridge.vocabulary import Event, RuntimeEvent, SessionId, StreamDelta
+from acp_bridge.vocabulary import Descendant, Event, RuntimeEvent, SessionId, StreamDelta
 from acp_bridge.wire.messages import Notification
 
 logger = logging.getLogger(__name__)

@@ -34,14 +34,7 @@ from acp_bridge.errors import (
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
 from acp_bridge.harness.modes import MODES, mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
-from acp_bridge.ports import (
-    DEFAULT_EFFORT,
-    Client,
-    Consumer,
-    Descendant,
-    OptionName,
-    SessionOptions,
-)
+from acp_bridge.ports import DEFAULT_EFFORT, Client, Consumer, OptionName, SessionOptions
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.dsh.children import Children
 from acp_bridge.runtime.dsh.client import Session, event_of
@@ -57,6 +50,7 @@ from acp_bridge.sessions.store import SessionStore
 from acp_bridge.vocabulary import (
     Command,
     CommandInfo,
+    Descendant,
     Draft,
     Event,
     Mode,
