@@ -86,6 +86,8 @@ class Model(ThreadingHTTPServer):
         self.script: dict[str, deque[list[Message]]] = defaultdict(deque)
         self.promised: dict[str, deque[list[Message]]] = defaultdict(deque)
         self.gates: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
+        self.stood: dict[str, int] = defaultdict(int)
+        """How often a session's stream has come to a gate."""
         self.came = threading.Condition()
         self.holding = 0
         self.over = threading.Event()
@@ -107,6 +109,11 @@ class Model(ThreadingHTTPServer):
         """Until a session has sent so many requests."""
         with self.came:
             assert self.came.wait_for(lambda: len(self.requests[session_id]) >= count, WAIT_S)
+
+    def wait_at_gate(self, session_id: str) -> None:
+        """Until a session's stream has come to a `GATE`, with all before it sent."""
+        with self.came:
+            assert self.came.wait_for(lambda: self.stood[session_id] > 0, WAIT_S)
 
     def go(self, session_id: str) -> None:
         """Let a session's stream through its next `GATE`."""
@@ -176,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
         with contextlib.suppress(OSError):  # the runtime was killed meanwhile
-            self._stream(blocks, self.server.gates[session_id])
+            self._stream(blocks, session_id)
 
     def _upload(self) -> None:
         """Take a picture, which the runtime sends ahead of the request that shows it."""
@@ -194,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, blocks: list[Message], gate: threading.Semaphore) -> None:
+    def _stream(self, blocks: list[Message], session_id: str) -> None:
         usage = {"input_tokens": 10, "output_tokens": 1}
         start = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": []}
         self._event({"type": "message_start", "message": {**start, "usage": usage}})
@@ -219,7 +226,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._event({"type": "content_block_start", **at, "content_block": empty})
             for delta in deltas:
                 if delta.get("text") == GATE:
-                    gate.acquire(timeout=WAIT_S)
+                    with self.server.came:
+                        self.server.stood[session_id] += 1
+                        self.server.came.notify_all()
+                    self.server.gates[session_id].acquire(timeout=WAIT_S)
                 else:
                     self._event({"type": "content_block_delta", **at, "delta": delta})
             self._event({"type": "content_block_stop", **at})

@@ -132,7 +132,7 @@ def test_without_the_plugin_the_bridge_works_and_says_what_is_missing(place: Dsh
 
         place.loopback.answer(session, pieces("Half", GATE, " done."))
         prompt = bridge.prompt(session, "second")
-        place.loopback.wait_for_request(session, 3)
+        place.loopback.wait_at_gate(session)
         bridge.cancel(session)
         assert bridge.answer_to(prompt)["result"]["stopReason"] == "cancelled"
         assert bridge.text(session) == "It was refused.Half"
