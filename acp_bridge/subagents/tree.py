@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from acp_bridge.errors import SessionQueryError
 from acp_bridge.sessions import RecordFilter, SessionQuery, SessionRecord
@@ -14,6 +14,9 @@ CATALOG_ROW: Final = "subagent/catalog"
 
 UNNAMED: Final = "subagent"
 """What a child is called that no row names."""
+
+_Found: TypeAlias = tuple[str, dict[str, str], SessionRecord]
+"""A child to look at: its parent, what that calls its children, and its record."""
 
 
 def descendants(query: SessionQuery, root_id: SessionId) -> Sequence[Descendant]:
@@ -29,33 +32,35 @@ def descendants(query: SessionQuery, root_id: SessionId) -> Sequence[Descendant]
         children[record.header.parent_session or ""].append(record)
     found: list[Descendant] = []
     seen = {str(root_id)}
+    left: list[_Found] = []  # a stack of its own: programs may nest deeper than Python calls
 
     def add_below(parent_id: str, parent_events: Sequence[Event]) -> None:
         names = _names(parent_events)
-        for record in children[parent_id]:
-            header = record.header
-            if header.session_id in seen or header.cwd is None:
-                continue
-            seen.add(header.session_id)
-            try:
-                events = query.list_events(header.session_id)
-            except SessionQueryError:
-                continue
-            label = _label(events) or names.get(header.session_id) or UNNAMED
-            found.append(
-                Descendant(
-                    session_id=SessionId(header.session_id),
-                    parent_id=SessionId(parent_id),
-                    label=label,
-                    cwd=Path(header.cwd),
-                    is_running=record.is_live,
-                    events=events,
-                )
-            )
-            add_below(header.session_id, events)
+        left.extend((parent_id, names, record) for record in reversed(children[parent_id]))
 
     if children[root_id]:
         add_below(root_id, query.list_events(root_id))
+    while left:
+        parent_id, names, record = left.pop()
+        header = record.header
+        if header.session_id in seen or header.cwd is None:
+            continue
+        seen.add(header.session_id)
+        try:
+            events = query.list_events(header.session_id)
+        except SessionQueryError:
+            continue
+        found.append(
+            Descendant(
+                session_id=SessionId(header.session_id),
+                parent_id=SessionId(parent_id),
+                label=_label(events) or names.get(header.session_id) or UNNAMED,
+                cwd=Path(header.cwd),
+                is_running=record.is_live,
+                events=events,
+            )
+        )
+        add_below(header.session_id, events)
     return found
 
 

@@ -1,5 +1,7 @@
 """Delegation through the whole runtime: what a child is, what its parent and the user are told."""
 
+import inspect
+import sys
 from pathlib import Path
 
 import anyio
@@ -13,10 +15,12 @@ from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import FailureChunk, PermissionAsk, StopChunk, TextChunk
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.tree import descendants
 from acp_bridge.vocabulary import (
     Answer,
     ChildSaid,
     ChildStarted,
+    Draft,
     Event,
     JsonObject,
     SessionId,
@@ -440,6 +444,30 @@ async def test_the_tree_is_there_for_a_replay(home: Home) -> None:
         log.write_bytes(b"garbage")
         assert [one.label for one in await family.root.descendants()] == ["b"]
         log.unlink()
+
+
+def test_a_tree_may_be_deeper_than_python_calls_nest(home: Home) -> None:
+    depth, frames_max = 200, len(inspect.stack()) + 150
+    row = Draft("session/title", {"title": "t", "messageSeqs": [], "source": {"kind": "user"}})
+    for number in range(depth):
+        header = Header(
+            session_id=SessionId(f"s{number}"),
+            created_at_ms=number,
+            cwd=str(home.cwd),
+            delegation_depth=number,
+            parent_session=f"s{number - 1}" if number else None,
+            origin="subagent" if number else None,
+        )
+        writer = home.store.create(header)
+        writer.append([row])
+        writer.close()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(frames_max)
+    try:
+        found = descendants(home.query, SessionId("s0"))
+    finally:
+        sys.setrecursionlimit(limit)
+    assert [one.session_id for one in found] == [f"s{number}" for number in range(1, depth)]
 
 
 async def test_where_nobody_delegates_there_are_no_descendants(home: Home) -> None:
