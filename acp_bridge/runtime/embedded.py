@@ -20,7 +20,6 @@ from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Choices, Desk, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.mcp.merging import merged
-from acp_bridge.harness.mcp.servers import SessionServers, SessionTools, Surroundings
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
@@ -322,6 +321,8 @@ class EmbeddedRuntime:
         wanted = merged(self._servers, given)
         if not wanted:
             return
+        from acp_bridge.harness.mcp.servers import SessionServers, SessionTools, Surroundings
+
         surroundings = Surroundings(desk.cwd, self._world.env)
         servers = SessionServers(desk.session_id, wanted, surroundings, desk.news.append)
         desk.servers, desk.tools = servers, SessionTools(desk.tools, servers)
