@@ -110,7 +110,7 @@ def _as_text(value: object) -> str | None:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser, with the actions of a command only where it is named: they take 3 ms each."""
+    """The parser, with the flags of a command only where it is named: a start takes them all."""
     parser = argparse.ArgumentParser(
         prog="acp-bridge",
         description=_DESCRIPTION,
@@ -128,7 +128,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     demo.add_argument("--keep", action="store_true", help="keep the folder, to look at its files")
     _add_setup(commands)
-    _add_runtime(commands)
+    _add_runtime(commands, is_named="runtime" in words)
     sessions = commands.add_parser(
         "sessions",
         help="list, show, verify, export or delete stored sessions",
@@ -148,7 +148,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "(agent.prompt, agent.cancel, agent.mode, agent.open, agent.allow, agent.reject). What it "
         "says goes into a Markdown transcript.",
     )
-    _add_settings(lsp, default=argparse.SUPPRESS)
+    if "lsp" in words:
+        _add_settings(lsp, default=argparse.SUPPRESS)
     events = commands.add_parser(
         "events",
         help="serve run events to other machines, or look at them",
@@ -165,7 +166,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         help="print every setting in force and where it comes from",
         description="Print every setting in force and where it comes from.",
     )
-    _add_settings(show, default=argparse.SUPPRESS)
+    if "config" in words:
+        _add_settings(show, default=argparse.SUPPRESS)
     doctor = commands.add_parser(
         "doctor",
         help="say what is there, what is missing, and what to do about it",
@@ -173,7 +175,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "DeepSeek Harness itself, which is started for that. Exit code 1: something is missing.",
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object a line")
-    _add_settings(doctor, default=argparse.SUPPRESS)
+    if "doctor" in words:
+        _add_settings(doctor, default=argparse.SUPPRESS)
     return parser
 
 
@@ -195,7 +198,9 @@ def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
 
 
-def _add_runtime(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_runtime(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", *, is_named: bool
+) -> None:
     runtime = commands.add_parser(
         "runtime",
         help="serve the built-in harness to programs that use the DeepSeek Harness SDK",
@@ -211,7 +216,8 @@ def _add_runtime(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="append",
         help="taken because the SDK gives it; not read: use the settings of acp-bridge",
     )
-    _add_settings(runtime, default=argparse.SUPPRESS, but={"runtime", "execution"})
+    if is_named:
+        _add_settings(runtime, default=argparse.SUPPRESS, but={"runtime", "execution"})
 
 
 def _add_settings(

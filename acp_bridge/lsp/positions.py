@@ -5,7 +5,6 @@ Python's ``splitlines`` knows more ends, which would shift every line below a fo
 """
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from lsprotocol.types import Position, PositionEncodingKind, Range, TextEdit
@@ -31,26 +30,6 @@ def units(text: str, encoding: Encoding) -> int:
             return len(text)
         case _:
             return len(text) + sum(character > "\uffff" for character in text)
-
-
-def text_between(text: str, span: Range, encoding: Encoding) -> str:
-    """The part of a text that a range covers; a place outside of it counts as its nearest end."""
-    lines = split_lines(text)
-    start, end = (_offset(lines, place, encoding) for place in (span.start, span.end))
-    return text[start:end]
-
-
-def _offset(lines: Sequence[str], place: Position, encoding: Encoding) -> int:
-    if place.line >= len(lines):
-        return sum(map(len, lines))
-    line = lines[place.line].rstrip("\r\n")
-    left, inside = place.character, 0
-    for character in line:
-        left -= units(character, encoding)
-        if left < 0:
-            break
-        inside += 1
-    return sum(map(len, lines[: place.line])) + inside
 
 
 def edit_between(old: str, new: str, encoding: Encoding) -> TextEdit | None:

@@ -23,6 +23,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.errors import (
+    FAULT,
     BridgeError,
     InvalidParamsError,
     PeerError,
@@ -292,7 +293,7 @@ class DshSession:
                 end = TurnEnd("error", failure.details, "INTERNAL")
             except Exception:  # one session's fault must not end the others
                 logger.exception("session %s: a prompt failed", self.session_id)
-                end = TurnEnd("error", "The adapter failed; its log has the details.", "INTERNAL")
+                end = TurnEnd("error", FAULT, "INTERNAL")
         if end is None or (end.kind == "error" and waiting.scope.cancel_called):
             with anyio.CancelScope(shield=True):
                 await self._stop()
