@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
 
 import anyio
 import anyio.abc
@@ -35,6 +33,7 @@ from acp_bridge.runtime.stored import (
     refuse_child,
     refuse_subagent,
 )
+from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.paths import INDEX_NAME, session_folder
@@ -58,7 +57,7 @@ class Outside:
     env: Mapping[str, str]
 
 
-class EmbeddedRuntime:
+class EmbeddedRuntime(TaskHolder):
     """Implements `ports.Runtime`. An async context manager: sessions live inside it.
 
     ``catalog`` is asked for each new or opened session and raises what `ports.Runtime` says;
@@ -82,6 +81,7 @@ class EmbeddedRuntime:
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
     ) -> None:
+        super().__init__()
         self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
         self._catalog = catalog
         self._mode = mode
@@ -112,26 +112,11 @@ class EmbeddedRuntime:
         self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
         self._open: OpenSessions[HarnessSession] = OpenSessions()
         self._places = 0
-        self._group: anyio.abc.TaskGroup | None = None
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        self._group = await self._stack.enter_async_context(anyio.create_task_group())
+    def begin(self) -> None:
+        """Clear away old spilled output, beside the first sessions."""
         spill_dir, now_ms = self._world.spill_dir, self._outside.clock()
-        self._group.start_soon(anyio.to_thread.run_sync, prune_spill, spill_dir, now_ms)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        with anyio.CancelScope(shield=True):
-            await self.close()
-        assert self._group is not None
-        self._group.cancel_scope.cancel()  # what is left has had its time
-        return await self._stack.__aexit__(kind, fault, traceback)
+        self.group.start_soon(anyio.to_thread.run_sync, prune_spill, spill_dir, now_ms)
 
     def check_model(self) -> None:
         """Look again whether there is a model to talk to."""
@@ -360,8 +345,7 @@ class EmbeddedRuntime:
 
     def run(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run ``work`` in a task of this runtime."""
-        assert self._group is not None, "use the runtime as a context manager"
-        self._group.start_soon(work)
+        self.group.start_soon(work)
 
     def _live(self) -> Sequence[HarnessSession]:
         """Every session that is open here, children included; called from threads."""

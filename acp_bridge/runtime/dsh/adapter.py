@@ -7,11 +7,9 @@ Sessions are those of its home (``$DSH_HOME/sessions``), listed, read, forked an
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -39,6 +37,7 @@ from acp_bridge.runtime.stored import (
     refuse_child,
     refuse_subagent,
 )
+from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
@@ -70,7 +69,7 @@ class Outside:
     start_wait_s: float = START_WAIT_S
 
 
-class DshRuntime:
+class DshRuntime(TaskHolder):
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
     ``home`` is the runtime's home; ``mode`` is what a session begins with; ``detaches``: no prompt
@@ -86,6 +85,7 @@ class DshRuntime:
         outside: Outside,
         detaches: bool = False,
     ) -> None:
+        super().__init__()
         self._home = home
         self._models = models
         self._mode = mode
@@ -99,27 +99,12 @@ class DshRuntime:
         self._client: Client | None = None
         temp_dir = Path(tempfile.gettempdir()).resolve()
         self._asking = Asking(self._open.get, self._above, temp_dir)
-        self._group: anyio.abc.TaskGroup | None = None
         self._hosts: Hosts | None = None
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        self._group = await self._stack.enter_async_context(anyio.create_task_group())
-        self._hosts = Hosts(self._group, self._new_host, self._is_fresh)
-        self._group.start_soon(self._prewarm)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        with anyio.CancelScope(shield=True):
-            await self.close()
-        assert self._group is not None
-        self._group.cancel_scope.cancel()  # what is left has had its time
-        return await self._stack.__aexit__(kind, fault, traceback)
+    def begin(self) -> None:
+        """Start the first process, and wait for nothing."""
+        self._hosts = Hosts(self.group, self._new_host, self._is_fresh)
+        self.group.start_soon(self._prewarm)
 
     async def _prewarm(self) -> None:
         """Start a process ahead; who lacks a key or dsh is told of it where it matters."""
@@ -239,7 +224,6 @@ class DshRuntime:
         mode: Mode | None = None,
         events: list[Event] | None = None,
     ) -> DshSession:
-        assert self._group is not None, "use the runtime as a context manager"
         assert self._hosts is not None
         self._client = client
         shop = Shop(
@@ -247,7 +231,7 @@ class DshRuntime:
             hosts=self._hosts,
             models=self._models,
             attachments=self._attachments,
-            group=self._group,
+            group=self.group,
             detaches=self._detaches,
         )
         session = DshSession(
@@ -260,7 +244,7 @@ class DshRuntime:
             notice=_note_on(servers),
         )
         self._open.add(session.session_id, session)
-        self._group.start_soon(self._serve, session)
+        self.group.start_soon(self._serve, session)
         session.prepare()
         return session
 
