@@ -125,9 +125,13 @@ class EventClient:
         children = (await self._get(f"runs/{_part(run_id)}")).get("children")
         return [RunId(str(one)) for one in children] if isinstance(children, list) else []
 
-    async def waiting(self) -> list[Run]:
-        """Runs that a worker may claim, those that wait longest first."""
-        runs = (await self._get("runs?state=waiting")).get("runs")
+    async def waiting(self, *, limit: int = 1_000, hold_s: int = 0) -> list[Run]:
+        """Runs that a worker may claim, those that wait longest first; their tasks left out.
+
+        While there is none the service waits up to ``hold_s`` seconds (25 at most) for the first.
+        """
+        query = f"runs?state=waiting&limit={limit}&hold_s={hold_s}"
+        runs = (await self._get(query)).get("runs")
         return [run_from_json(one) for one in runs] if isinstance(runs, list) else []
 
     async def claim(self, run_id: RunId, *, worker: str, execution_id: str) -> Run:
@@ -173,14 +177,22 @@ class EventClient:
 
     @asynccontextmanager
     async def open(
-        self, cursors: Mapping[RunId, int], *, epoch: str | None
+        self,
+        cursors: Mapping[RunId, int],
+        *,
+        epoch: str | None,
+        types: Sequence[str] | None = None,
     ) -> AsyncIterator[HttpStream]:
-        """A stream of all later events of these runs: see `EventSource`."""
+        """A stream of all later events of these runs, or of some types: see `EventSource`."""
         import httpx
 
-        body = json_text(
-            {"run_ids": list(cursors), "since": list(cursors.values()), "epoch": epoch}
-        )
+        asked: JsonObject = {
+            "run_ids": list(cursors),
+            "since": list(cursors.values()),
+            "epoch": epoch,
+            "types": None if types is None else list(types),
+        }
+        body = json_text(asked)
         url = f"{self._url}/v1/agent/events/stream"
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         try:

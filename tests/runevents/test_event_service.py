@@ -135,6 +135,7 @@ BAD = [
     ("/v1/agent/events/stream", b'{"run_ids": ["a", "a"]}', "run_ids"),
     ("/v1/agent/events/stream", b'{"run_ids": ["a"], "since": [1, 2]}', "since"),
     ("/v1/agent/events/stream", b'{"run_ids": ["a"], "since": [-1]}', "since"),
+    ("/v1/agent/events/stream", b'{"run_ids": ["a"], "types": "rows"}', "types"),
 ]
 
 
@@ -274,10 +275,10 @@ async def test_a_reader_that_leaves_is_not_counted_any_more(
 
 
 async def test_a_worker_finds_claims_and_settles_a_run(client: EventClient) -> None:
-    assert [run.task for run in await client.waiting()] == [{"do": "it"}]
+    assert [(run.run_id, run.task) for run in await client.waiting()] == [(C, None)]
     await client.claim(C, worker="w1", execution_id="x1")
     run = await client.claim(C, worker="w1", execution_id="x1")  # the answer was lost
-    assert (run.state, run.worker) == ("claimed", "w1")
+    assert (run.state, run.worker, run.task) == ("claimed", "w1", {"do": "it"})
     with pytest.raises(EventServiceError) as refusal:
         await client.claim(C, worker="w2", execution_id="x2")
     assert refusal.value.status == 409
@@ -288,6 +289,39 @@ async def test_a_worker_finds_claims_and_settles_a_run(client: EventClient) -> N
     assert (await client.run(C)).state == "settled"
     kinds = [event.event_type for event in await first_events(client, C, 2)]
     assert kinds == ["rows", "run_succeeded"]
+
+
+async def test_a_request_for_runs_waits_for_the_first_one(client: EventClient) -> None:
+    await client.claim(C, worker="w1", execution_id="x1")
+    assert await client.waiting() == []
+    found: list[RunId] = []
+
+    async def wait() -> None:
+        found.extend(run.run_id for run in await client.waiting(limit=1, hold_s=25))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            for number in range(2):
+                name = f"later-{number}"
+                await client.register(RunId(name), parent_id=P, task={}, task_id=name)
+    assert found == ["later-0"]
+    assert [run.run_id for run in await client.waiting()] == ["later-0", "later-1"]
+
+
+async def test_a_stream_may_be_of_some_types_alone(client: EventClient) -> None:
+    await client.claim(C, worker="w1", execution_id="x1")
+    for number in range(3):
+        await client.rows(C, execution_id="x1", event_id=f"r{number}", rows=[number])
+    await client.cancel(C, event_id="stop")
+    async with client.open({C: 0}, epoch=None, types=["cancel", "new_message"]) as stream:
+        batches = stream.batches()
+        (event,) = await anext(batches)
+        assert event.event_id == "stop"
+        await client.rows(C, execution_id="x1", event_id="r3", rows=[3])
+        await client.message(C, "hello", {})
+        assert [event.event_id for event in await anext(batches)] == ["hello"]
+        await batches.aclose()
 
 
 async def test_a_lapsed_lease_settles_the_child_once_and_fences_its_worker(
