@@ -164,9 +164,11 @@ class EventClient:
         body: JsonObject = {"ask_id": ask_id, "payload": payload}
         return _sequences(await self._post(f"runs/{_part(run_id)}/answer", body))[0]
 
-    async def cancel(self, run_id: RunId, *, event_id: str) -> int:
+    async def cancel(
+        self, run_id: RunId, *, event_id: str, payload: JsonObject | None = None
+    ) -> int:
         """Tell whoever executes the run to end it; the event's sequence."""
-        body: JsonObject = {"event_id": event_id}
+        body: JsonObject = {"event_id": event_id, "payload": payload or {}}
         return _sequences(await self._post(f"runs/{_part(run_id)}/cancel", body))[0]
 
     async def status(self) -> JsonObject:
