@@ -537,3 +537,19 @@ def answer_from_json(data: JsonObject) -> Answer:
         InvalidParamsError: names the field at fault.
     """
     return Answer(one_of_in(data, "answer", [one.value for one in Answer], "answer."))
+
+
+# --- to which execution ------------------------------------------------------------------------
+
+
+def addressed(payload: JsonObject, task_id: str) -> JsonObject:
+    """A message or a cancel for whoever executes this task, and for no earlier or later one."""
+    return {**payload, "task_id": task_id}
+
+
+def is_for(payload: JsonObject, task_id: str | None) -> bool:
+    """Whether a message or a cancel is meant for the execution of this task.
+
+    One that names no task, as other programs send it, is for whoever hears it.
+    """
+    return payload.get("task_id") in {None, task_id}
