@@ -6,7 +6,9 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -32,8 +34,10 @@ from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
 if TYPE_CHECKING:
+    from acp_bridge.runevents.client import EventClient
     from acp_bridge.runtime.dsh.adapter import DshRuntime
     from acp_bridge.runtime.dsh.models import DshModels
+    from acp_bridge.worker.execution import Workplace
 
 
 async def serve(
@@ -107,23 +111,47 @@ def any_runtime(
 
 def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
     """The harness in this process, with the outer world and these models."""
-    outside = Outside(
-        clock=_now_ms,
-        new_id=_new_id,
-        chance=random.random,
-        env=os.environ,
-    )
     return EmbeddedRuntime(
         home=settings.home,
         catalog=catalog,
         mode=MODES[settings.mode].mode,
         tools=_tools,
-        outside=outside,
+        outside=_outside(),
         runs_here=_runs_here(settings),
         compacts=settings.compact == "auto",
         limits=Limits(settings.subagent_depth, settings.subagent_limit),
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
+    )
+
+
+def _outside() -> Outside:
+    return Outside(clock=_now_ms, new_id=_new_id, chance=random.random, env=os.environ)
+
+
+def workplace(
+    settings: Settings,
+    *,
+    client: "EventClient",
+    name: str,
+    catalog: ModelCatalog,
+    model_id: str | None,
+    folder: Path,
+) -> "Workplace":
+    """What a worker's executions share: this machine's tools, keys and servers."""
+    from acp_bridge.worker.execution import Workplace
+
+    return Workplace(
+        client=client,
+        name=name,
+        catalog=catalog,
+        model_id=model_id,
+        tools=_tools,
+        outside=_outside(),
+        compacts=settings.compact == "auto",
+        servers=settings.mcp_servers,
+        folder=folder,
+        now=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
 
 

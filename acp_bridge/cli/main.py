@@ -32,6 +32,7 @@ examples:
   acp-bridge sessions list                 what is stored; also show, verify, export, delete
   acp-bridge lsp                           serve an editor that speaks LSP alone
   acp-bridge events serve                  the event service; also tail, status
+  acp-bridge worker                        run subagents of sessions on other machines
   acp-bridge config                        what is in force, and where it comes from
   acp-bridge doctor                        what is missing, and what to do about it
   acp-bridge --trace wire.jsonl            note both wire directions, for a bug report
@@ -88,6 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import events
 
             code = events.run(flags, options)
+        case "worker":
+            from acp_bridge.cli import worker
+
+            code = worker.run(flags, options)
         case "doctor":
             from acp_bridge.cli import doctor
 
@@ -161,6 +166,15 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         from acp_bridge.cli import events_parser
 
         events_parser.add_actions(events)
+    worker = commands.add_parser(
+        "worker",
+        help="run subagents of sessions on other machines",
+        description="Work on subagents that other machines delegate through the event service.",
+    )
+    if "worker" in words:
+        from acp_bridge.cli import worker_parser
+
+        worker_parser.add_flags(worker)
     show = commands.add_parser(
         "config",
         help="print every setting in force and where it comes from",

@@ -42,7 +42,7 @@ from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.service import SubagentService
-from acp_bridge.vocabulary import McpServer, Mode, SessionId
+from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class EmbeddedRuntime(TaskHolder):
     ``mode`` is what a session begins with; ``tools`` is called by the first turn, and those of
     `subagents` come behind them. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
     ``limits`` are those of subagents; ``detaches``: no prompt waits for them. ``servers`` are the
-    user's MCP servers by name, for every session.
+    user's MCP servers by name, for every session. ``durable`` is as for `SessionStore`.
     """
 
     def __init__(
@@ -80,9 +80,12 @@ class EmbeddedRuntime(TaskHolder):
         limits: Limits = Limits(),  # noqa: B008  # frozen
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
+        durable: bool = True,
     ) -> None:
         super().__init__()
-        self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
+        self._store = SessionStore(
+            home / "sessions", clock=outside.clock, index=home / INDEX_NAME, durable=durable
+        )
         self._catalog = catalog
         self._mode = mode
         self._detaches = detaches
@@ -215,6 +218,52 @@ class EmbeddedRuntime(TaskHolder):
         refuse_subagent(self._store.read_header(session_id))
         now_ms = self._outside.clock()
         return self._store.fork(session_id, new_id=new_id, created_at_ms=now_ms, cwd=str(cwd))
+
+    async def take_child(
+        self,
+        header: Header,
+        events: Sequence[Event],
+        *,
+        choices: Choices,
+        place: str,
+        client: Client,
+    ) -> HarnessSession:
+        """A subagent that another process has delegated: a session on a log of its own here.
+
+        ``header`` and ``events`` are the log as that process has it, ``place`` counts if it names
+        none. Its own subagents work here too.
+
+        Raises:
+            SessionConflictError: it is here already, or the rows are not a log's from its start.
+            LocalProtocolError: they are no sound log.
+            StoreFailedError: the disk refused.
+        """
+        session_id = SessionId(header.session_id)
+        if self._open.is_taken(session_id):
+            raise SessionConflictError(f"Session {session_id} is open already.")
+        async with self._open.moving(session_id):
+            writer = self._store.create(header)
+            await anyio.to_thread.run_sync(writer.adopt, events)
+            memory = SessionMemory(events)
+            place = memory.place or place
+            desk = self._desk(writer, choices, client, memory, place, self._tools)
+            self._give_servers(desk, ())
+            session = HarnessSession(desk)
+            self._open.add(session_id, session)
+            self.run(partial(self._serve, session))
+        return session
+
+    def live(self, session_id: SessionId) -> HarnessSession | None:
+        """The session that works or waits here under this id, a subagent's included."""
+        return next((one for one in self._live() if one.session_id == session_id), None)
+
+    def interrupt(self, caller_id: SessionId, child_id: SessionId) -> None:
+        """End the current turn of a subagent below a session.
+
+        Raises:
+            SubagentRefusedError: it is none of it, or no turn of it runs.
+        """
+        self._subagents.interrupt(caller_id, child_id)
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""

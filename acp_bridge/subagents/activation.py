@@ -4,7 +4,7 @@ The table changes between awaits only, so what is found in it holds until the ne
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
@@ -23,6 +23,7 @@ from acp_bridge.vocabulary import (
     ChildFinished,
     ChildSaid,
     ChildStarted,
+    Event,
     Mode,
     OwnEvent,
     RuntimeEvent,
@@ -104,13 +105,17 @@ class Activation:
 
     def last_words(self) -> str | None:
         """The text of its last message since it began to work, if there is any."""
-        events = [] if self.session is None else self.session.events[self.first_seq :]
-        for event in reversed(events):
-            if event.type == "assistant/message":
-                text = text_of(message_of(event)).strip()
-                if text:
-                    return text
-        return None
+        return None if self.session is None else last_words(self.session.events[self.first_seq :])
+
+
+def last_words(events: Sequence[Event]) -> str | None:
+    """The text of the last message in some rows, if there is any."""
+    for event in reversed(events):
+        if event.type == "assistant/message":
+            text = text_of(message_of(event)).strip()
+            if text:
+                return text
+    return None
 
 
 class Activations:

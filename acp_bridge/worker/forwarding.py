@@ -106,7 +106,7 @@ class Outbox:
         self.position += 1
 
     def batch(self) -> Batch | None:
-        """What to send now: the batch that is not accepted yet, else the next one; None: nothing."""
+        """What to send now: a batch that is not accepted yet, else the next one; None: nothing."""
         if self._sent is None and self._waiting:
             taken = [self._waiting.popleft()]
             size = taken[0].size
