@@ -22,13 +22,14 @@ from acp_bridge.errors import EventServiceError
 from acp_bridge.harness.inbox import splice
 from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.runevents.client import EventClient
-from acp_bridge.runevents.model import ASK, ROWS, SETTLEMENTS, RunEvent, RunId
+from acp_bridge.runevents.model import ASK, ROWS, SETTLEMENTS, RunEvent, RunId, draft_from_json
 from acp_bridge.sessions import Header, LogState
 from acp_bridge.subagents.descriptor import Descriptor, descriptor_draft
 from acp_bridge.subagents.messages import relay_message, task_message
 from acp_bridge.subagents.remote_payloads import (
     AskPayload,
     AskWithdrawnItem,
+    Cancel,
     ChildFinishedItem,
     ChildMessagedItem,
     ChildStartedItem,
@@ -41,6 +42,7 @@ from acp_bridge.subagents.remote_payloads import (
     addressed,
     answer_json,
     ask_from_json,
+    cancel_json,
     items_from_payload,
     message_json,
     settlement_from_event,
@@ -239,7 +241,9 @@ class TestHome:
         self._adopt(child, rows)
         await self.register(child)
 
-    async def register(self, child: RemoteChild, **more: Any) -> None:
+    async def register(
+        self, child: RemoteChild, *, spoil: JsonObject | None = None, **more: Any
+    ) -> None:
         self._tasks += 1
         child.task_id = f"{child.run_id}-task-{self._tasks}"
         task = Task(
@@ -257,16 +261,35 @@ class TestHome:
                 **more,
             }
         )
-        task_id = child.task_id
+        task_id, sent = child.task_id, {**task_json(task), **(spoil or {})}
         await self._again(
-            lambda: self.client.register(
-                child.run_id, parent_id=PARENT, task=task_json(task), task_id=task_id
-            )
+            lambda: self.client.register(child.run_id, parent_id=PARENT, task=sent, task_id=task_id)
         )
 
     async def say(self, child: RemoteChild, message: Message, event_id: str) -> None:
         payload = addressed(message_json(message), child.task_id)
         await self._again(lambda: self.client.message(child.run_id, event_id, payload))
+
+    async def cancel(
+        self,
+        child: RemoteChild,
+        cancel: Cancel,
+        *,
+        event_id: str = "cancel-1",
+        task_id: str | None = "its own",
+    ) -> None:
+        """Publish a cancel, for its task of now unless another one, or none, is named."""
+        named = child.task_id if task_id == "its own" else task_id
+        payload = cancel_json(cancel)
+        item: JsonObject = {
+            "event_type": "cancel",
+            "run_id": child.run_id,
+            "event_id": event_id,
+            "occurred_at": "2026-11-30T12:00:00+00:00",
+            "payload": payload if named is None else addressed(payload, named),
+        }
+        draft = draft_from_json(item)
+        await self._again(lambda: self.client.publish(child.run_id, [draft]))
 
     async def answer(self, child: RemoteChild, ask_id: str, answer: Answer) -> None:
         payload = answer_json(answer)
@@ -382,7 +405,12 @@ class WorkerProcess:
         return sorted(path.name for path in (self.home / "worker").glob("*"))
 
     def log(self) -> str:
-        return (self.home / "logs" / "acp-bridge.log").read_text()
+        file = self.home / "logs" / "acp-bridge.log"
+        return file.read_text() if file.exists() else ""
+
+
+StartWorker = Callable[..., WorkerProcess]
+"""Starts a worker: its name, then more flags."""
 
 
 def write_script(path: Path, answers: dict[str, list[list[Any]]]) -> Path:
