@@ -103,7 +103,6 @@ async def test_a_killed_workers_child_is_errored_and_another_worker_continues_it
     assert child.reasons() == [{"kind": "interrupted"}, {"kind": "completed"}]
     left = first.left()
     assert len(left) == 2, "what it could not remove"
-    first.wait(5)
     again = first.start()
     await eventually(lambda: again.left() and not set(again.left()) & set(left))
 

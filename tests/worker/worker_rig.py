@@ -370,6 +370,7 @@ class WorkerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *before: str) -> "WorkerProcess":
+        self.stop()
         env = {key: value for key, value in os.environ.items() if not key.startswith("ACP_BRIDGE_")}
         with self.stderr.open("ab") as errors:
             self.process = subprocess.Popen(
