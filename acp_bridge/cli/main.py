@@ -238,7 +238,7 @@ def _add_settings(
     parser: argparse.ArgumentParser, *, default: object, but: Collection[str] = ()
 ) -> None:
     for setting in SETTINGS:
-        if setting.name in but:
+        if setting.name in but or setting.is_secret:
             continue
         flag = "--" + setting.name.replace("_", "-")
         if setting.name == "log_stderr":
@@ -246,6 +246,8 @@ def _add_settings(
         elif setting.choices:
             parser.add_argument(flag, choices=setting.choices, default=default, help=setting.help)
         elif setting.name != "record_model_requests":
-            named = {"home": "DIR", "trace": "FILE", "dsh": "COMMAND"}.get(setting.name, "NAME")
+            named = {"home": "DIR", "trace": "FILE", "dsh": "COMMAND", "events": "URL"}.get(
+                setting.name, "NAME"
+            )
             metavar = "N" if setting.is_count else named
             parser.add_argument(flag, metavar=metavar, default=default, help=setting.help)

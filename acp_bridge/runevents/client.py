@@ -165,11 +165,23 @@ class EventClient:
         return _sequences(await self._post(f"runs/{_part(run_id)}/answer", body))[0]
 
     async def cancel(
-        self, run_id: RunId, *, event_id: str, payload: JsonObject | None = None
+        self,
+        run_id: RunId,
+        *,
+        event_id: str,
+        payload: JsonObject | None = None,
+        task_id: str | None = None,
     ) -> int:
-        """Tell whoever executes the run to end it; the event's sequence."""
-        body: JsonObject = {"event_id": event_id, "payload": payload or {}}
+        """Tell whoever executes the run to end it; the event's sequence.
+
+        If it still waits, with this task, it is settled as cancelled.
+        """
+        body: JsonObject = {"event_id": event_id, "payload": payload or {}, "task_id": task_id}
         return _sequences(await self._post(f"runs/{_part(run_id)}/cancel", body))[0]
+
+    async def tell_home(self, home_id: str, snapshot: JsonObject) -> None:
+        """Let the service show what this home has open; it forgets it after a while."""
+        await self._post(f"homes/{quote(home_id, safe='')}", snapshot)
 
     async def status(self) -> JsonObject:
         """What is open at the service, in counts."""

@@ -37,6 +37,7 @@ PROGRESS: Final = frozenset({RUN_IN_PROGRESS, RUN_BLOCKED})
 """What is shown to the user and enters no inbox."""
 
 RUN_ERRORED: Final = "run_errored"
+RUN_CANCELLED: Final = "run_cancelled"
 
 ID_CHARS_MAX: Final = 128
 """Longer than any id that is made here, short enough for a hundred of them in one address."""

@@ -5,6 +5,7 @@
     open                       registered without a task: its own process executes it
     waiting -> claimed         a worker took it; its execution id fences all earlier ones
     claimed -> settled         the worker said how it ended, or its lease lapsed
+    waiting -> settled         it was cancelled before a worker took it
     open | settled -> waiting  registered again with a task: it is continued
 """
 
@@ -121,6 +122,21 @@ def settled(run: Run, execution_id: str) -> Run:
         lease_until_ms=None,
         settled_by=execution_id,
     )
+
+
+def withdrawn(run: Run, task_id: str | None) -> Run:
+    """The run after its task was cancelled; the same object if a worker has it, or had.
+
+    ``task_id`` None: whatever task it has.
+    """
+    if run.state != "waiting" or task_id not in {None, run.task_id}:
+        return run
+    return attrs.evolve(run, state="settled", settled_by=withdrawal(run))
+
+
+def withdrawal(run: Run) -> str:
+    """What stands for the execution that a withdrawn task never had."""
+    return f"withdrawn:{run.task_id}"
 
 
 def has_lapsed(run: Run, now_ms: int) -> bool:

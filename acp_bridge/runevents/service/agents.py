@@ -19,6 +19,7 @@ from acp_bridge.runevents.model import (
     CHILD_STARTED,
     NEW_MESSAGE,
     ROWS,
+    RUN_CANCELLED,
     RUN_ERRORED,
     SETTLEMENTS,
     EventDraft,
@@ -38,6 +39,8 @@ from acp_bridge.runevents.runs import (
     registered,
     run_json,
     settled,
+    withdrawal,
+    withdrawn,
 )
 from acp_bridge.runevents.service.guard import body_of
 from acp_bridge.vocabulary import JsonObject, JsonValue
@@ -223,12 +226,21 @@ class Agents:
         return await self._appended(draft)
 
     async def cancel(self, request: Request) -> Response:
-        """``POST …/cancel``: tell whoever executes the run to end it."""
+        """``POST …/cancel``: tell whoever executes the run to end it.
+
+        If nobody has it yet, nobody gets it: a run that waits is settled as cancelled. With a
+        ``task_id``, only if it waits with that task.
+        """
         body = await body_of(request)
+        run_id, task_id = _run_id(request), _optional(body, "task_id")
         item: JsonObject = {**body, "event_type": CANCEL}
-        return await self._appended(
-            draft_from_json(item, run_id=_run_id(request), now=self._clock.iso())
-        )
+        draft = draft_from_json(item, run_id=run_id, now=self._clock.iso())
+        answer = await self._appended(draft)
+        run = await self._log.change_run(run_id, lambda known: withdrawn(_known(known), task_id))
+        if run.settled_by == withdrawal(run):
+            event_id = settlement_id(withdrawal(run))
+            await self._log.append([EventDraft(RUN_CANCELLED, run_id, event_id, self._clock.iso())])
+        return answer
 
     async def _append_of_run(self, run_id: RunId, drafts: list[EventDraft]) -> list[int]:
         """Append what a run tells of itself; an execution that lost it may tell nothing more.
