@@ -60,10 +60,9 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
     from acp_bridge.worker.folders import own_folder
     from acp_bridge.worker.pool import Pool
 
-    url = options["events"] or os.environ.get("ACP_BRIDGE_EVENTS") or f"http://127.0.0.1:{PORT}"
-    # Taken out: commands of subagents get our environment.
-    token = os.environ.pop("ACP_BRIDGE_EVENTS_TOKEN", None)
-    token = options["token"] or token or None
+    url = settings.events or f"http://127.0.0.1:{PORT}"
+    token = options["token"] or settings.events_token
+    os.environ.pop("ACP_BRIDGE_EVENTS_TOKEN", None)  # commands of subagents get our environment
     name = checked_id(options["name"] or _default_name(), "--name")
     limit: int = options["limit"]
     say = _say if sys.stderr.isatty() else _say_nothing

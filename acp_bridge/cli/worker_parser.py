@@ -42,6 +42,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events",
         metavar="URL",
+        default=argparse.SUPPRESS,
         help=f"where the service is; else ACP_BRIDGE_EVENTS, else http://127.0.0.1:{PORT}",
     )
     parser.add_argument(
