@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from acp_bridge.config import Settings
     from acp_bridge.wire.lifetime import Ending
 
+logger = logging.getLogger(__name__)
+
 
 def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
     """Work until a signal; the exit code. ``options`` is what the parser made of its flags."""
@@ -44,6 +46,7 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
 
 
 def _failed(error: BridgeError, code: int) -> int:
+    logger.error("%s", error.details)
     sys.stderr.write(f"acp-bridge: {error.details}\n")
     return code
 
@@ -73,7 +76,7 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
         stop = anyio.Event()
 
         def on_end(ending: Ending) -> None:
-            logging.getLogger(__name__).info("%s", ending.reason)
+            logger.info("%s", ending.reason)
             say("Stopping; another signal ends at once.")
             stop.set()
 
@@ -97,7 +100,8 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
                 )
                 gc.freeze()
                 gc.enable()
-                say(f"{name} waits for runs at {url}, up to {limit} at once. Ctrl-C ends it.")
+                logger.info("worker %s begins, up to %s runs at once", name, limit)
+                say(f"{name} waits for runs at {client.address}, up to {limit} at once.")
                 try:
                     await Pool(place, limit=limit, say=say).serve(stop)
                 except BridgeError as error:

@@ -72,6 +72,11 @@ class EventClient:
             trust_env=parts.hostname not in {"localhost", "127.0.0.1", "::1"},
         )
 
+    @property
+    def address(self) -> str:
+        """Where the service is, for people: without credentials."""
+        return self._shown
+
     async def __aenter__(self) -> Self:
         return self
 
