@@ -47,7 +47,8 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
 
 def _failed(error: BridgeError, code: int) -> int:
     logger.error("%s", error.details)
-    sys.stderr.write(f"acp-bridge: {error.details}\n")
+    if sys.stderr is not None:  # somebody may have closed it
+        sys.stderr.write(f"acp-bridge: {error.details}\n")
     return code
 
 
@@ -68,7 +69,7 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
     os.environ.pop("ACP_BRIDGE_EVENTS_TOKEN", None)  # commands of subagents get our environment
     name = checked_id(options["name"] or _default_name(), "--name")
     limit: int = options["limit"]
-    say = _say if sys.stderr.isatty() else _say_nothing
+    say = _say if sys.stderr is not None and sys.stderr.isatty() else _say_nothing
     failure: BridgeError | None = None
 
     async def main() -> None:
