@@ -155,6 +155,30 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     if "lsp" in words:
         _add_settings(lsp, default=argparse.SUPPRESS)
+    _add_events(commands, words)
+    show = commands.add_parser(
+        "config",
+        help="print every setting in force and where it comes from",
+        description="Print every setting in force and where it comes from.",
+    )
+    if "config" in words:
+        _add_settings(show, default=argparse.SUPPRESS)
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is there, what is missing, and what to do about it",
+        description="Look at Python, the home folder, model and key; for --runtime dsh also at "
+        "DeepSeek Harness itself, which is started for that. Exit code 1: something is missing.",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object a line")
+    if "doctor" in words:
+        _add_settings(doctor, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_events(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", words: Sequence[str]
+) -> None:
+    """The commands by which sessions and their subagents are on several machines."""
     events = commands.add_parser(
         "events",
         help="serve run events to other machines, or look at them",
@@ -175,23 +199,6 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         from acp_bridge.cli import worker_parser
 
         worker_parser.add_flags(worker)
-    show = commands.add_parser(
-        "config",
-        help="print every setting in force and where it comes from",
-        description="Print every setting in force and where it comes from.",
-    )
-    if "config" in words:
-        _add_settings(show, default=argparse.SUPPRESS)
-    doctor = commands.add_parser(
-        "doctor",
-        help="say what is there, what is missing, and what to do about it",
-        description="Look at Python, the home folder, model and key; for --runtime dsh also at "
-        "DeepSeek Harness itself, which is started for that. Exit code 1: something is missing.",
-    )
-    doctor.add_argument("--json", action="store_true", help="one JSON object a line")
-    if "doctor" in words:
-        _add_settings(doctor, default=argparse.SUPPRESS)
-    return parser
 
 
 def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

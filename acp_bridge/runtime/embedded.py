@@ -37,7 +37,7 @@ from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.paths import INDEX_NAME, session_folder
-from acp_bridge.sessions.query import SessionQuery
+from acp_bridge.sessions.query import LiveLog, SessionQuery
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.subagents.delegation import Limits
@@ -253,9 +253,9 @@ class EmbeddedRuntime(TaskHolder):
             self.run(partial(self._serve, session))
         return session
 
-    def live(self, session_id: SessionId) -> HarnessSession | None:
-        """The session that works or waits here under this id, a subagent's included."""
-        return next((one for one in self._live() if one.session_id == session_id), None)
+    def live(self, session_id: SessionId) -> LiveLog | None:
+        """The log of the session that is open here under this id, a subagent's included."""
+        return next((one for one in self._live() if one.header.session_id == session_id), None)
 
     def interrupt(self, caller_id: SessionId, child_id: SessionId) -> None:
         """End the current turn of a subagent below a session.

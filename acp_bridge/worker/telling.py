@@ -4,10 +4,10 @@ The home keeps a log of every descendant. What runs here tells of one only what 
 rows before (a fork's seed, the mark of another opening) are told when a descendant begins to work.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import assert_never
 
-from acp_bridge.sessions import Header
+from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.remote_payloads import (
     ChildFinishedItem,
     ChildMessagedItem,
@@ -33,18 +33,6 @@ from acp_bridge.vocabulary import (
 )
 
 
-class Logged(Protocol):
-    """A session that is open here."""
-
-    @property
-    def header(self) -> Header:
-        """Its log's header."""
-
-    @property
-    def events(self) -> Sequence[Event]:
-        """Its log so far."""
-
-
 class Teller:
     """Turns events of one child into items; each row of each log becomes one, in order.
 
@@ -53,7 +41,7 @@ class Teller:
     """
 
     def __init__(
-        self, child_id: SessionId, told: int, find: Callable[[SessionId], Logged | None]
+        self, child_id: SessionId, told: int, find: Callable[[SessionId], LiveLog | None]
     ) -> None:
         self._child_id = child_id
         self._told = {child_id: told}
