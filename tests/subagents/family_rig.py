@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import attrs
@@ -28,7 +29,6 @@ from acp_bridge.ports import (
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.sessions import SessionQuery, SessionStore
 from acp_bridge.subagents.delegation import Limits
-from acp_bridge.subagents.remote_home import RemoteHome
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,
@@ -44,6 +44,9 @@ from acp_bridge.vocabulary import (
     StreamDelta,
     TurnEnd,
 )
+
+if TYPE_CHECKING:
+    from acp_bridge.subagents.remote_home import RemoteHome
 
 WAIT_S = 5.0
 

@@ -5,7 +5,7 @@ what it would tell as items. The test decides which of them are told, when, and 
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -51,6 +51,7 @@ from acp_bridge.vocabulary import (
     Answer,
     Draft,
     Event,
+    JsonObject,
     RuntimeEvent,
     SessionId,
     StreamDelta,
@@ -92,6 +93,7 @@ class Job:
     end: TurnEnd = attrs.field(factory=lambda: TurnEnd("completed"))
     answer: str | None = None
     _count: int = 0
+    _sent: int = 0
 
     @property
     def run_id(self) -> RunId:
@@ -101,16 +103,34 @@ class Job:
     def child_id(self) -> SessionId:
         return SessionId(self.task.header.session_id)
 
-    async def works(self, *answers: Said, asked: FakeClient | None = None) -> list[Item]:
-        """Execute the child until it is idle; what it told."""
-        items, _ = await self._executed(self.task.header, self.task.events, answers, asked)
-        self.items += items
-        return items
+    async def works(
+        self,
+        *answers: Said,
+        asked: FakeClient | None = None,
+        steered: JsonObject | None = None,
+        hold: anyio.Event | None = None,
+    ) -> list[Item]:
+        """Execute the child until it is idle; what it told.
+
+        ``asked`` is whom it asks; once ``steered`` is in its inbox ``hold`` is set.
+        """
+        before = len(self.items)
+
+        async def steer(session: HarnessSession) -> None:
+            while steered is not None and not await session.steer(steered):
+                await anyio.lowlevel.checkpoint()
+            if hold is not None:
+                hold.set()
+
+        task = self.task
+        await self._executed(task.header, task.events, answers, asked, self.items, steer)
+        return self.items[before:]
 
     async def has_child(self, header: Header, rows: Sequence[Draft], *answers: Said) -> list[Item]:
         """Execute a subagent of the child whose log begins with these rows; what it told."""
         events = [Event(seq, 0, row.type, row.data, row.surface_op) for seq, row in enumerate(rows)]
-        items, begun = await self._executed(header, events, answers, None)
+        items: list[Item] = []
+        begun = await self._executed(header, events, answers, None, items)
         return [*(RowItem(SessionId(header.session_id), row) for row in begun), *items]
 
     async def _executed(
@@ -119,7 +139,9 @@ class Job:
         events: Sequence[Event],
         answers: Sequence[Said],
         asked: FakeClient | None,
-    ) -> tuple[list[Item], list[Event]]:
+        told: list[Item],
+        meanwhile: Callable[[HarnessSession], Awaitable[None]] | None = None,
+    ) -> list[Event]:
         clock = Clock()
         store = SessionStore(self.folder / self.execution_id, clock=clock, durable=False)
         writer = store.create(header)
@@ -150,7 +172,6 @@ class Job:
             ),
             place="1",
         )
-        told: list[Item] = []
 
         def hear(event: RuntimeEvent) -> None:
             session_id = SessionId(header.session_id)
@@ -164,9 +185,17 @@ class Job:
         async with anyio.create_task_group() as group:
             group.start_soon(session.serve)
             with anyio.fail_after(WAIT_S):
-                self.end = await session.awake().ended()
+                work = session.awake(title=self.task.title)
+                if meanwhile is not None:
+                    await meanwhile(session)
+                self.end = await work.ended()
                 await session.close()
-        return told, begun
+        return begun
+
+    async def tell_new(self) -> None:
+        """Tell the home what the child did since the last time."""
+        new, self._sent = self.items[self._sent :], len(self.items)
+        await self.tell(*new)
 
     async def tell(self, *items: Item, event_id: str = "") -> None:
         """Tell the home these, or all that the child did."""
@@ -252,7 +281,14 @@ class Estate:
     async def until(self, holds: Callable[[], object]) -> None:
         with anyio.fail_after(WAIT_S):
             while not holds():
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
+
+    async def state_of_child(self, run_id: str, wanted: str) -> None:
+        """As `state`, of a run that may not be registered yet."""
+        with anyio.fail_after(WAIT_S):
+            while all(run.run_id != run_id for run in await self.client.waiting()):
+                await anyio.lowlevel.checkpoint()
+        await self.state(run_id, wanted)
 
     async def state(self, run_id: str, wanted: str) -> None:
         """Wait until the service has the run in this state."""
@@ -277,3 +313,9 @@ async def estate(folder: Path, *, delegates: bool = True) -> AsyncIterator[Estat
 def child_of(family: Family) -> SessionId:
     """The last child that was told to have begun."""
     return family.started()[-1].child_id
+
+
+def cut_at(items: Sequence[Item], kind: str) -> int:
+    """Behind the first row of this type."""
+    rows = [isinstance(item, RowItem) and item.event.type == kind for item in items]
+    return rows.index(True) + 1
