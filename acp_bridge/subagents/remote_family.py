@@ -81,7 +81,8 @@ class RemoteFamily:
 
     async def restore(self, kept: Mapping[str, JsonObject]) -> None:
         """Open the logs again of those that were at work; one that cannot be had is left out."""
-        self._muted.add(self._own_id)
+        if self._own.writer.state.step is not None:
+            self._muted.add(self._own_id)
         for child_id, item in kept.items():
             try:
                 (started,) = items_from_payload({"rows": [item]})

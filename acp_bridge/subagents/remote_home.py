@@ -41,6 +41,7 @@ from acp_bridge.subagents.messages import relay_message
 from acp_bridge.subagents.remote_child import HOME, RemoteChild
 from acp_bridge.subagents.remote_payloads import (
     Cancel,
+    Item,
     Relayed,
     RowItem,
     addressed,
@@ -330,8 +331,7 @@ class RemoteHome:
         label = found[-1].label if found and isinstance(found[-1], Descriptor) else None
         if items is None and label is None:
             return None  # the end of a one-shot child, for which nobody waits any more
-        known = len(log.events)
-        if items and all(isinstance(one, RowItem) and one.event.seq < known for one in items):
+        if items is not None and await anyio.to_thread.run_sync(self._has_rows, items):
             return None
         kept = await self.client.run(event.run_id)
         return PendingRun(
@@ -345,9 +345,24 @@ class RemoteHome:
             model_id="",
             effort=None,
             task_id=kept.task_id or "",
-            first_seq=known,
+            first_seq=len(log.events),
             is_registered=True,
         )
+
+    def _has_rows(self, items: Sequence[Item]) -> bool:
+        """Whether the logs hold all rows among these. Blocking."""
+        lengths: dict[str, int] = {}
+        for item in items:
+            if isinstance(item, RowItem):
+                session_id = item.session_id
+                if session_id not in lengths:
+                    try:
+                        lengths[session_id] = len(self.store.read(session_id).events)
+                    except BridgeError:
+                        return False
+                if item.event.seq >= lengths[session_id]:
+                    return False
+        return True
 
     def show(self, session_id: SessionId, event: RunEvent) -> None:
         """Progress is in the rows that a child's session shows; this is for who reads the log."""

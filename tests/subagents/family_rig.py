@@ -123,6 +123,8 @@ class Family:
     model: Cast
     store: SessionStore
     told: list[RuntimeEvent] = attrs.field(factory=list)
+    working: dict[str, str] = attrs.field(factory=dict)
+    """Who was at work when the consumer came, by id, with its parent."""
     _news: anyio.Event = attrs.field(factory=anyio.Event)
 
     def hear(self, event: RuntimeEvent) -> None:
@@ -295,6 +297,9 @@ class Home:
             else:
                 root = await runtime.open_session(SessionId(session_id), self.cwd, client)
             made = Family(runtime, root, client, model, self.store)
+            for one in await root.descendants():
+                if one.is_running:
+                    made.working[one.session_id] = one.parent_id
             root.attach(made.hear)
             yield made
         check(made, leaves=leaves)
@@ -302,7 +307,7 @@ class Home:
 
 def check(family: Family, *, leaves: bool = False) -> None:
     """Every child began and ended once each time, inside its parent; every log is sound."""
-    working: dict[str, str] = {}
+    working = dict(family.working)
     for event in family.told:
         match event:
             case ChildStarted(parent_id=parent_id, child_id=child_id):

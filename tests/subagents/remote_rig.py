@@ -12,13 +12,13 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import attrs
-from fake_models import Said
+from fake_models import OneModel, Said
 from family_rig import Cast, Family, Home
-from harness_rig import Clock, FakeClient, OneModel, World, ids
+from harness_rig import Clock, FakeClient, ids
 from service_rig import Served, served
 
 from acp_bridge.harness.committer import Committer
-from acp_bridge.harness.desk import Choices, Desk
+from acp_bridge.harness.desk import Choices, Desk, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.session import HarnessSession
