@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from acp_bridge.runevents.client import EventClient
     from acp_bridge.runtime.dsh.adapter import DshRuntime
     from acp_bridge.runtime.dsh.models import DshModels
+    from acp_bridge.subagents.remote_home import RemoteHome
     from acp_bridge.worker.execution import Workplace
 
 
@@ -122,6 +123,40 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         limits=Limits(settings.subagent_depth, settings.subagent_limit),
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
+        remote=_remote_home(settings),
+    )
+
+
+def _remote_home(settings: Settings) -> "RemoteHome | None":
+    """What lets subagents work on other machines; None, and nothing loaded, without an events home.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+    """
+    delegates = settings.delegation == "remote"
+    if settings.events is None:
+        if delegates:
+            raise ConfigError(
+                "Subagents cannot work on other machines without an events home: set --events URL, "
+                "or leave --delegation out."
+            )
+        return None
+    import re
+    import socket
+
+    from acp_bridge.runevents.client import EventClient
+    from acp_bridge.runevents.driver import Outside as StreamsOutside
+    from acp_bridge.subagents.ledger import LEDGER_NAME, Ledger
+    from acp_bridge.subagents.remote_home import RemoteHome
+
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:100] or "home"
+    return RemoteHome(
+        EventClient(settings.events, settings.events_token),
+        Ledger(settings.home / LEDGER_NAME),
+        outside=StreamsOutside(now_s=time.monotonic, sleep=anyio.sleep, chance=random.random),
+        new_id=_new_id,
+        home_id=f"{host}:{os.getpid()}",
+        delegates=delegates,
     )
 
 
@@ -164,6 +199,10 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
     from acp_bridge.runtime.dsh import adapter
     from acp_bridge.runtime.dsh.launch import home_of
 
+    if settings.delegation == "remote":
+        raise ConfigError(
+            "Subagents of the dsh runtime work in its own process: leave --delegation out."
+        )
     if not _runs_here(settings):
         raise ConfigError(
             "The dsh runtime runs commands by itself, never in terminals of the client: leave "

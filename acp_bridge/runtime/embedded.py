@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.abc
@@ -44,6 +45,9 @@ from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.service import SubagentService
 from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
+if TYPE_CHECKING:
+    from acp_bridge.subagents.remote_home import RemoteHome
+
 logger = logging.getLogger(__name__)
 
 
@@ -64,7 +68,8 @@ class EmbeddedRuntime(TaskHolder):
     ``mode`` is what a session begins with; ``tools`` is called by the first turn, and those of
     `subagents` come behind them. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
     ``limits`` are those of subagents; ``detaches``: no prompt waits for them. ``servers`` are the
-    user's MCP servers by name, for every session. ``durable`` is as for `SessionStore`.
+    user's MCP servers by name, for every session. ``durable`` is as for `SessionStore`. ``remote``
+    lets subagents work on other machines.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class EmbeddedRuntime(TaskHolder):
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
         durable: bool = True,
+        remote: "RemoteHome | None" = None,
     ) -> None:
         super().__init__()
         self._store = SessionStore(
@@ -111,10 +117,19 @@ class EmbeddedRuntime(TaskHolder):
             clock=outside.clock,
             new_id=outside.new_id,
             limits=limits,
+            elsewhere=remote,
         )
+        self._remote = remote
+        if remote is not None:
+            remote.bind(self._subagents, self._store, limits)
         self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
         self._open: OpenSessions[HarnessSession] = OpenSessions()
         self._places = 0
+
+    async def __aenter__(self) -> Self:
+        if self._remote is not None:  # its streams end after the sessions
+            await self.surround(self._remote.running())
+        return await super().__aenter__()
 
     def begin(self) -> None:
         """Clear away old spilled output, beside the first sessions."""
@@ -274,6 +289,8 @@ class EmbeddedRuntime(TaskHolder):
             if live is not None:
                 await live.close()
             await anyio.to_thread.run_sync(self._store.delete, session_id, refuse_child)
+            if self._remote is not None:
+                await self._remote.deleted(session_id)
 
     async def close(self) -> None:
         """Close every session."""
@@ -297,6 +314,7 @@ class EmbeddedRuntime(TaskHolder):
         memory = SessionMemory(writer.events)
         choices, notice = stored_choices(self._catalog, memory, self._mode)
         session = self._start(writer, choices, client, servers, memory=memory)
+        await self._subagents.pick_up(session)
         if notice is not None:
             session.note(notice)
         return session
@@ -321,6 +339,8 @@ class EmbeddedRuntime(TaskHolder):
         self._give_servers(desk, servers)
         session = HarnessSession(desk, detaches=self._detaches)
         self._open.add(session.session_id, session)
+        if self._remote is not None:
+            self._remote.opened(session, is_new=not session.events)
         self.run(partial(self._serve, session))
         return session
 
@@ -369,6 +389,8 @@ class EmbeddedRuntime(TaskHolder):
             logger.exception("session %s: it could not be served", session.session_id)
         finally:
             self._open.remove(session.session_id)
+            if self._remote is not None:
+                self._remote.closed(session.session_id)
 
     # --- what subagents need (`subagents.service.Host`) -----------------------------------------
 
@@ -396,7 +418,7 @@ class EmbeddedRuntime(TaskHolder):
         """Run ``work`` in a task of this runtime."""
         self.group.start_soon(work)
 
-    def _live(self) -> Sequence[HarnessSession]:
+    def _live(self) -> Sequence[LiveLog]:
         """Every session that is open here, children included; called from threads."""
         return [*self._open.all(), *self._subagents.sessions()]
 

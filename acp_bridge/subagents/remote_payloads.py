@@ -49,9 +49,6 @@ from acp_bridge.vocabulary import (
 TASK_VERSION: Final = 1
 """What `Task` is read and written; a worker refuses another one."""
 
-PROVIDER: Final = "remote"
-"""The name of this provider of subagents, as descriptors have it."""
-
 Transient: TypeAlias = StreamDelta | ToolPreview | ToolOutput
 """What a session tells that never enters its log."""
 

@@ -363,9 +363,41 @@ async def test_an_ask_waits_for_its_answer_and_can_be_asked_again(client: EventC
 
 
 async def test_a_cancel_reaches_the_runs_own_stream(client: EventClient) -> None:
-    await client.cancel(C, event_id="stop-1")
+    await client.claim(C, worker="w1", execution_id="x1")
+    await client.cancel(C, event_id="stop-1", payload={"what": "turn"})
     (event,) = await first_events(client, C, 1)
     assert (event.event_type, event.event_id) == ("cancel", "stop-1")
+    assert event.payload == {"what": "turn"}
+    assert (await client.run(C)).state == "claimed"  # its worker says how it ended
+
+
+async def test_a_cancel_settles_a_run_that_waits_and_no_other(client: EventClient) -> None:
+    await client.cancel(C, event_id="stop-0", task_id="t0")  # of an earlier task
+    assert (await client.run(C)).state == "waiting"
+    for _ in range(2):  # tried again, since an answer was lost
+        await client.cancel(C, event_id="stop-1", task_id="t1")
+    assert (await client.run(C)).state == "settled"
+    with pytest.raises(EventServiceError, match="cannot be claimed"):
+        await client.claim(C, worker="w1", execution_id="x1")
+    events = [event.event_type for event in await first_events(client, C, 3)]
+    assert events == ["cancel", "cancel", "run_cancelled"]
+    run = await client.register(C, parent_id=P, task={"do": "more"}, task_id="t2")
+    assert run.state == "waiting"  # it is continued
+
+
+async def test_homes_are_shown_until_they_are_silent(service: Served, client: EventClient) -> None:
+    await client.tell_home("h1", {"open_connections": 1, "sessions": []})
+    await client.tell_home("h2", {"open_connections": 2})
+    await client.tell_home("h1", {"open_connections": 3})
+    homes = (await client.status())["homes"]
+    assert homes == [
+        {"home": "h2", "open_connections": 2},
+        {"home": "h1", "open_connections": 3},
+    ]
+    service.clock.now_ms += 46_000
+    assert (await client.status())["homes"] == []
+    with pytest.raises(EventServiceError, match="too long"):
+        await client.tell_home("h1", {"sessions": "x" * 300_000})
 
 
 async def test_items_that_are_no_events_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
