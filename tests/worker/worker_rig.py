@@ -369,7 +369,8 @@ class WorkerProcess:
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *before: str) -> "WorkerProcess":
+    def start(self, *before: str, **variables: str) -> "WorkerProcess":
+        """Start it, behind a command that runs it if one is given."""
         self.stop()
         env = {key: value for key, value in os.environ.items() if not key.startswith("ACP_BRIDGE_")}
         with self.stderr.open("ab") as errors:
@@ -378,7 +379,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=env,
+                env={**env, **variables},
             )
         return self
 
