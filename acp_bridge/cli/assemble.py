@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from acp_bridge.runtime.dsh.adapter import DshRuntime
     from acp_bridge.runtime.dsh.models import DshModels
     from acp_bridge.subagents.remote_home import RemoteHome
+
+
+EVENTS_TOKEN: Final = "ACP_BRIDGE_EVENTS_TOKEN"
 
 
 async def serve(
@@ -112,7 +115,8 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         clock=_now_ms,
         new_id=_new_id,
         chance=random.random,
-        env=os.environ,
+        # Commands and MCP servers of the agent have no business with the events home.
+        env={name: value for name, value in os.environ.items() if name != EVENTS_TOKEN},
     )
     return EmbeddedRuntime(
         home=settings.home,

@@ -1,11 +1,13 @@
 """Remote children in an editor: both forms, questions, cancel, restarts; and who is a consumer."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 from acp_rig import HI, Bench, Editor, said
+from fake_models import Said
 from family_rig import calls, say
 from harness_rig import FakeClient
 from remote_rig import Estate, Job, cut_at, estate
@@ -152,13 +154,11 @@ async def test_an_editor_that_comes_back_sees_the_child_run_on(
         assert ends
 
 
-def bash_then(command: str) -> list[object]:
-    return list(calls(("bash", {"command": command, "description": "look"})))
+def bash_then(command: str) -> Said:
+    return calls(("bash", {"command": command, "description": "look"}))
 
 
 def json_of(message: JsonObject, needed: str) -> str:
-    import json
-
     text = json.dumps(message)
     return text if needed in text else ""
 
