@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from acp_bridge.subagents.remote_home import RemoteHome
 
 
-EVENTS_TOKEN: Final = "ACP_BRIDGE_EVENTS_TOKEN"
+EVENTS_TOKEN: Final = "ACP_BRIDGE_EVENTS_TOKEN"  # noqa: S105  # the name of a variable
 
 
 async def serve(
