@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from acp_bridge.runtime.dsh.models import DshModels
     from acp_bridge.subagents.remote_home import RemoteHome
     from acp_bridge.worker.execution import Workplace
+
+
+EVENTS_TOKEN: Final = "ACP_BRIDGE_EVENTS_TOKEN"  # noqa: S105  # the name of a variable
 
 
 async def serve(
@@ -161,7 +164,13 @@ def _remote_home(settings: Settings) -> "RemoteHome | None":
 
 
 def _outside() -> Outside:
-    return Outside(clock=_now_ms, new_id=_new_id, chance=random.random, env=os.environ)
+    return Outside(
+        clock=_now_ms,
+        new_id=_new_id,
+        chance=random.random,
+        # Commands and MCP servers of the agent have no business with the events home.
+        env={name: value for name, value in os.environ.items() if name != EVENTS_TOKEN},
+    )
 
 
 def workplace(

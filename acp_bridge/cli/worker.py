@@ -66,7 +66,6 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
 
     url = settings.events or f"http://127.0.0.1:{PORT}"
     token = options["token"] or settings.events_token
-    os.environ.pop("ACP_BRIDGE_EVENTS_TOKEN", None)  # commands of subagents get our environment
     name = checked_id(options["name"] or _default_name(), "--name")
     limit: int = options["limit"]
     say = _say if sys.stderr is not None and sys.stderr.isatty() else _say_nothing

@@ -263,6 +263,7 @@ class EmbeddedRuntime(TaskHolder):
             place = memory.place or place
             desk = self._desk(writer, choices, client, memory, place, self._tools)
             self._give_servers(desk, ())
+            await desk.servers.ready()  # its first turn is not a prompt's, which would wait
             session = HarnessSession(desk)
             self._open.add(session_id, session)
             self.run(partial(self._serve, session))

@@ -233,7 +233,9 @@ class SubagentService:
 
     async def _delegate(self, ask: Delegation, parent: HarnessSession) -> Activation:
         provider = self._provider(ask.provider)
-        is_remote = self._delegates_elsewhere(parent)
+        is_remote = self.delegates_elsewhere(parent.session_id)
+        if is_remote and self._elsewhere is not None:
+            self._elsewhere.check_parent(parent.session_id)
         self._check_room(parent)
         self._created_at_ms = max(self._clock(), self._created_at_ms + 1)
         birth = Birth(SessionId(self._new_id()), parent.header, self._created_at_ms, ask.cwd)
@@ -252,6 +254,12 @@ class SubagentService:
             await self._list_in_parent(activation, birth)
             self._begin(activation, session, task=ask.task)
         return activation
+
+    def delegates_elsewhere(self, caller_id: SessionId | None) -> bool:
+        """Whether its children begin in another process: a root's may, a child's work beside it."""
+        elsewhere = self._elsewhere
+        is_root = caller_id is not None and self._host.root(caller_id) is not None
+        return elsewhere is not None and elsewhere.delegates and is_root
 
     async def list_children(self, caller_id: SessionId | None) -> Sequence[Child | Diagnostic]:
         """The direct continuable children of a session: see `catalog`.
@@ -489,15 +497,6 @@ class SubagentService:
         if provider is None:
             raise refusals.no_provider(name)
         return provider
-
-    def _delegates_elsewhere(self, parent: HarnessSession) -> bool:
-        """Whether its children begin elsewhere. Those of a child work where it does."""
-        if self._elsewhere is None or not self._elsewhere.delegates:
-            return False
-        if self._host.root(parent.session_id) is not parent:
-            return False
-        self._elsewhere.check_parent(parent.session_id)
-        return True
 
     def _check_room(self, parent: HarnessSession) -> None:
         depth = parent.header.delegation_depth + 1
