@@ -263,10 +263,10 @@ class EmbeddedRuntime(TaskHolder):
             place = memory.place or place
             desk = self._desk(writer, choices, client, memory, place, self._tools)
             self._give_servers(desk, ())
-            await desk.servers.ready()  # its first turn is not a prompt's, which would wait
             session = HarnessSession(desk)
             self._open.add(session_id, session)
             self.run(partial(self._serve, session))
+        await desk.servers.ready()  # its first turn is not a prompt's, which would wait
         return session
 
     def live(self, session_id: SessionId) -> LiveLog | None:

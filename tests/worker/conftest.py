@@ -38,9 +38,10 @@ def script(tmp_path: Path) -> Path:
 def worker(server: ServerProcess, tmp_path: Path, script: Path) -> Iterator[StartWorker]:
     made: list[WorkerProcess] = []
 
-    def start(name: str = "w1", *flags: str) -> WorkerProcess:
-        made.append(WorkerProcess(tmp_path, name, server.url, *flags, script=script).start())
-        return made[-1]
+    def start(name: str = "w1", *flags: str, **variables: str) -> WorkerProcess:
+        one = WorkerProcess(tmp_path, name, server.url, *flags, script=script)
+        made.append(one.start(**variables))
+        return one
 
     yield start
     for one in made:

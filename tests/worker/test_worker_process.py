@@ -194,6 +194,45 @@ async def test_a_cancel_reaches_a_subagent_of_its_own_alone(
     assert child.settlements[0][1] == Settlement(TurnEnd("completed"), "It was stopped.")
 
 
+async def test_a_subagent_of_its_own_that_is_woken_goes_on_with_its_log(
+    home: TestHome, worker: StartWorker, script: Path
+) -> None:
+    task = {"description": "deeper", "prompt": "look deeper"}
+    wake = call("send_message", "m1", agent_id="{{subagent 1}}", message="once more")
+    answers = {
+        "1/1": [
+            [call("subagent", **task)],
+            text("Waiting."),
+            [wake],
+            text("Again."),
+            text("Done."),
+        ],
+        "1/1/1": [text("Deep."), text("Deeper.")],
+    }
+    write_script(script, answers)
+    worker()
+    child = await home.delegate("child-1")
+    await home.until(lambda: child.settlements)
+    first, second = child.started()
+    assert (first.child_id, first.header) == (second.child_id, second.header)
+    assert second.task == "once more"
+    assert child.said(first.child_id) == ["Deep.", "Deeper."]
+    assert [one.answer for one in child.finished()] == ["Deep.", "Deeper."]
+    assert child.settlements[0][1].answer == "Done."
+
+
+async def test_the_commands_of_a_child_do_not_see_the_workers_token(
+    home: TestHome, worker: StartWorker, script: Path
+) -> None:
+    write_script(script, {"1/1": [[bash("env > env")], text("Done.")]})
+    worker("w1", ACP_BRIDGE_EVENTS_TOKEN="secret-token")
+    child = await home.delegate("child-1", mode="full")
+    await home.until(lambda: child.settlements)
+    seen = (home.cwd / "env").read_text()
+    assert "PATH=" in seen
+    assert "secret-token" not in seen
+
+
 # --- what cannot work here ---------------------------------------------------------------------
 
 

@@ -412,7 +412,7 @@ class WorkerProcess:
 
 
 StartWorker = Callable[..., WorkerProcess]
-"""Starts a worker: its name, then more flags."""
+"""Starts a worker: its name, then more flags; variables by name."""
 
 
 def write_script(path: Path, answers: dict[str, list[list[Any]]]) -> Path:
