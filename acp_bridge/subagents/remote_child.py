@@ -347,7 +347,17 @@ class RemoteChild:
         if self._broken is not None:
             end = TurnEnd("error", self._broken, "WORKER")
         self._activation.notice_id = event.event_id
-        return await self._settle(end, event.event_id)
+        if not await self._settle(end, event.event_id):
+            return False
+        self._office.start(partial(self._post_delivered, event.sequence))
+        return True
+
+    async def _post_delivered(self, through: int) -> None:
+        try:
+            await self._office.client.delivered(RunId(self._run.child_id), through=through)
+        except EventServiceError as error:
+            # Its next end makes up for it.
+            logger.info("subagent %s: its events are kept: %s", self.session_id, error.details)
 
     async def fail(self, details: str) -> None:
         """It cannot be followed or reached any more: an end of the home's own making."""
