@@ -1,6 +1,12 @@
 """What inner rooms need from outer ones, as Protocols: runtime, session, model, tool, client.
 
-Outer rooms implement these and `cli` hands them in. Nothing here has behaviour.
+Owns: those Protocols, by who answers them, and the values that they take and give.
+
+Does not know: who implements them; outer rooms do, and `cli` hands them in.
+
+Invariants:
+
+* Nothing here has behaviour.
 """
 
 from acp_bridge.ports.client import (
