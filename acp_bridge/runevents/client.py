@@ -184,6 +184,10 @@ class EventClient:
         body: JsonObject = {"event_id": event_id, "payload": payload or {}, "task_id": task_id}
         return _sequences(await self._post(f"runs/{_part(run_id)}/cancel", body))[0]
 
+    async def delivered(self, run_id: RunId, *, through: int) -> None:
+        """Let the service forget what the run told before this settlement."""
+        await self._post(f"runs/{_part(run_id)}/delivered", {"through": through})
+
     async def tell_home(self, home_id: str, snapshot: JsonObject) -> None:
         """Let the service show what this home has open; it forgets it after a while."""
         await self._post(f"homes/{quote(home_id, safe='')}", snapshot)

@@ -34,29 +34,24 @@ from acp_bridge.harness.waiting import Inbox, WaitingPrompt
 from acp_bridge.ports import Consumer
 from acp_bridge.runevents.backoff import Backoff
 from acp_bridge.runevents.client import EventClient
-from acp_bridge.runevents.model import ASK, ROWS, RunEvent, RunId, json_text
+from acp_bridge.runevents.model import ASK, ROWS, RunEvent, json_text
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.activation import Activation
 from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
+from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_family import RemoteFamily
 from acp_bridge.subagents.remote_outbox import Outbox, Post, RefusedError
 from acp_bridge.subagents.remote_payloads import (
     AskWithdrawnItem,
     Cancel,
-    GiveMode,
     Item,
     RowItem,
-    Steer,
     Task,
-    addressed,
-    answer_json,
     ask_from_json,
-    cancel_json,
     items_from_payload,
-    message_json,
     settlement_from_event,
     task_json,
 )
@@ -74,8 +69,6 @@ REGISTER_TRIES: Final = 8
 
 TASK_CHARS_MAX: Final = 4_000_000
 """Below what the event service takes for a body, whose other members need little."""
-
-NOT_FOUND: Final = 404
 
 
 class Office(Protocol):
@@ -123,7 +116,7 @@ class RemoteChild:
         self._work = WaitingPrompt(Inbox())
         self._mode: Mode = activation.parents_mode()
         self._outbox = Outbox(self.session_id, office.backoff, office.sleep)
-        self._is_unknown = False
+        self._calls = RunCalls(office.client, lambda: self._run)
         self._saving = anyio.Lock()
         self._asking: dict[str, anyio.CancelScope] = {}
         self._scope = anyio.CancelScope()
@@ -221,7 +214,7 @@ class RemoteChild:
             self._take_back_asks()
             cancel_id = self._office.new_id()
             self._run = attrs.evolve(self._run, cancel_id=cancel_id)
-            self._send(partial(self._post_cancel, Cancel(why), cancel_id, keeps=True))
+            self._send(partial(self._cancel_run, Cancel(why), cancel_id))
 
     def _leave(self) -> None:
         if not self._is_settled and not self._is_left:
@@ -232,7 +225,7 @@ class RemoteChild:
         """End its turn alone; False: none runs."""
         if self._committer.writer.state.turn is None or self._ends:
             return False
-        self._send(partial(self._post_cancel, Cancel(why, "turn"), self._office.new_id()))
+        self._send(partial(self._calls.cancel, Cancel(why, "turn"), self._office.new_id()))
         return True
 
     def cancel_below(self, session_id: SessionId, why: Abort) -> bool:
@@ -240,7 +233,7 @@ class RemoteChild:
         if not self._family.works(session_id):
             return False
         cancel = Cancel(why, session_id=session_id)
-        self._send(partial(self._post_cancel, cancel, self._office.new_id()))
+        self._send(partial(self._calls.cancel, cancel, self._office.new_id()))
         return True
 
     async def steer(self, message: JsonObject) -> bool:
@@ -255,7 +248,7 @@ class RemoteChild:
         call_id = calls.get(str(message["id"]), call_id)
         late = LateMessage(message, _text_of(message), call_id)
         await self._keep(messages=(*self._run.messages, late))
-        self._send(partial(self._post_message, message))
+        self._send(partial(self._calls.steer, message))
         return True
 
     async def take_mode(self, given: Callable[[], Mode]) -> None:
@@ -265,7 +258,7 @@ class RemoteChild:
     def _give_mode(self, mode: Mode) -> None:
         if mode != self._mode and not self._is_settled:
             self._mode = mode
-            self._send(partial(self._post_mode, mode, self._office.new_id()))
+            self._send(partial(self._calls.give_mode, mode, self._office.new_id()))
 
     @property
     def _ends(self) -> bool:
@@ -347,7 +340,17 @@ class RemoteChild:
         if self._broken is not None:
             end = TurnEnd("error", self._broken, "WORKER")
         self._activation.notice_id = event.event_id
-        return await self._settle(end, event.event_id)
+        if not await self._settle(end, event.event_id):
+            return False
+        self._office.start(partial(self._say_delivered, event.sequence))
+        return True
+
+    async def _say_delivered(self, through: int) -> None:
+        try:
+            await self._calls.delivered(through)
+        except EventServiceError as error:
+            # Its next end makes up for it.
+            logger.info("subagent %s: its events are kept: %s", self.session_id, error.details)
 
     async def fail(self, details: str) -> None:
         """It cannot be followed or reached any more: an end of the home's own making."""
@@ -378,7 +381,7 @@ class RemoteChild:
             answer = Answer.UNAVAILABLE
             if ask.child_id == self.session_id or self._family.works(ask.child_id):
                 answer = await root.client.ask_permission(ask)
-            self._send(partial(self._post_answer, ask_id, answer))
+            self._send(partial(self._answer, ask_id, answer))
         if self._asking.get(ask_id) is scope:
             del self._asking[ask_id]
 
@@ -422,45 +425,35 @@ class RemoteChild:
     def _say_again(self) -> None:
         """After a restart: what may not have gone out. The service knows each by its id."""
         run = self._run
-        again: list[Post] = [partial(self._post_message, one.message) for one in run.messages]
+        again: list[Post] = [partial(self._calls.steer, one.message) for one in run.messages]
         if run.cancel_id is not None:
-            again.append(partial(self._post_cancel, Cancel("user"), run.cancel_id))
+            again.append(partial(self._calls.cancel, Cancel("user"), run.cancel_id))
         self._outbox.put_first(again)
         before = SessionMemory(self._committer.told).mode
         if before is not None and before != self._mode:
-            self._send(partial(self._post_mode, self._mode, self._office.new_id()))
+            self._send(partial(self._calls.give_mode, self._mode, self._office.new_id()))
 
     async def check_known(self) -> str | None:
-        """Ask whether the service knows the run at all; None: it does, or refuses to say."""
-        with contextlib.suppress(RefusedError):
-            await self._outbox.until_taken(self._post_nothing)
-        return LOST if self._is_unknown else None
+        """Ask whether the service knows the run at all; a sentence: it does not."""
+        known: list[bool] = []
 
-    async def _post_nothing(self) -> None:
-        try:
-            await self._office.client.run(RunId(self._run.child_id))
-        except EventServiceError as error:
-            self._is_unknown = error.status == NOT_FOUND
-            if not self._is_unknown:
-                raise
+        async def ask() -> None:
+            known.append(await self._calls.is_known())
+
+        with contextlib.suppress(RefusedError):  # it refuses to say; streams say why
+            await self._outbox.until_taken(ask)
+        return LOST if known == [False] else None
 
     async def _register(self) -> str | None:
         """Register the run; a sentence: why it was given up."""
-        run, task = self._run, self._task()
+        task = self._task()
         if len(json_text(task)) > TASK_CHARS_MAX:
             return (
                 f"Its conversation is longer than {TASK_CHARS_MAX} bytes, which is what the event "
                 "service takes. Start a new subagent with a shorter one."
             )
-        parent, child = RunId(run.parent_id), RunId(run.child_id)
-
-        async def register() -> None:
-            await self._office.client.register(parent)
-            await self._office.client.register(
-                child, parent_id=parent, task=task, task_id=run.task_id
-            )
-
         try:
+            register = partial(self._calls.register, task)
             await self._outbox.until_taken(register, tries_max=REGISTER_TRIES)
         except RefusedError as refused:
             return f"No worker could be asked: {refused}"
@@ -490,29 +483,12 @@ class RemoteChild:
         )
         return task_json(task)
 
-    async def _post_cancel(self, cancel: Cancel, event_id: str, *, keeps: bool = False) -> None:
-        run = self._run
-        if keeps:
-            await self._keep(cancel_id=event_id)
-        payload = addressed(cancel_json(cancel), run.task_id)
-        await self._office.client.cancel(
-            RunId(run.child_id), event_id=event_id, payload=payload, task_id=run.task_id
-        )
+    async def _cancel_run(self, cancel: Cancel, cancel_id: str) -> None:
+        await self._keep(cancel_id=cancel_id)
+        await self._calls.cancel(cancel, cancel_id)
 
-    async def _post_message(self, message: JsonObject) -> None:
-        payload = addressed(message_json(Steer(message)), self._run.task_id)
-        await self._message(str(message["id"]), payload)
-
-    async def _post_mode(self, mode: Mode, event_id: str) -> None:
-        await self._message(event_id, addressed(message_json(GiveMode(mode)), self._run.task_id))
-
-    async def _message(self, event_id: str, payload: JsonObject) -> None:
-        recipient, sender = RunId(self._run.child_id), RunId(self._run.parent_id)
-        await self._office.client.message(recipient, event_id, payload, sender=sender)
-
-    async def _post_answer(self, ask_id: str, answer: Answer) -> None:
-        run_id = RunId(self._run.child_id)
-        await self._office.client.answer(run_id, ask_id=ask_id, payload=answer_json(answer))
+    async def _answer(self, ask_id: str, answer: Answer) -> None:
+        await self._calls.answer(ask_id, answer)
         await self._drop_ask(ask_id)
 
     async def _keep(self, **changes: object) -> None:

@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 TELL_S: Final = 15.0
 """How often the service is told what is open here; it forgets after three times as long."""
 
+GOODBYE_S: Final = 0.5
+"""How long the end of a process waits to say so; unsaid, the service finds out by itself."""
+
 GATHER_S: Final = 0.1
 """Changes that come together are told together."""
 
@@ -103,6 +106,7 @@ class RemoteHome:
         self._roots: dict[SessionId, _Root] = {}
         self._children: dict[SessionId, RemoteChild] = {}
         self._changed = anyio.Event()
+        self._was_told = False
         self._streams: RunStreams | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._adopter: Adopter | None = None
@@ -131,6 +135,8 @@ class RemoteHome:
                 self._tasks.start_soon(self._tell_service)
                 yield
                 self._tasks.cancel_scope.cancel()
+                with anyio.move_on_after(GOODBYE_S if self._was_told else 0, shield=True):
+                    await self._tell({})
         finally:
             with anyio.CancelScope(shield=True):
                 await self.ledger.close()
@@ -395,19 +401,21 @@ class RemoteHome:
 
     async def _tell_service(self) -> None:
         """Let ``acp-bridge events status`` show what is open here, while there is something."""
-        was_told = False
         while True:
             await self.sleep(GATHER_S)
             self._changed = anyio.Event()
             snapshot = self.streams.snapshot()
-            if snapshot.watching_entries or was_told:
-                was_told = bool(snapshot.watching_entries)
-                try:
-                    await self.client.tell_home(self._home_id, snapshot_json(snapshot))
-                except EventServiceError as error:
-                    logger.info("the service was not told what is open: %s", error.details)
-            with anyio.move_on_after(TELL_S if was_told else None):
+            if snapshot.watching_entries or self._was_told:
+                self._was_told = bool(snapshot.watching_entries)
+                await self._tell(snapshot_json(snapshot))
+            with anyio.move_on_after(TELL_S if self._was_told else None):
                 await self._changed.wait()
+
+    async def _tell(self, snapshot: JsonObject) -> None:
+        try:
+            await self.client.tell_home(self._home_id, snapshot)
+        except EventServiceError as error:
+            logger.info("the service was not told what is open: %s", error.details)
 
 
 def snapshot_json(snapshot: Snapshot) -> JsonObject:

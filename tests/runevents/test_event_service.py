@@ -416,3 +416,18 @@ async def test_items_that_are_no_events_are_skipped(caplog: pytest.LogCaptureFix
 async def _pieces(frames: list[bytes]) -> AsyncIterator[bytes]:
     for frame in frames:
         yield frame
+
+
+async def test_a_home_lets_its_delivered_events_be_forgotten(client: EventClient) -> None:
+    await client.claim(C, worker="w1", execution_id="x1")
+    await client.rows(C, execution_id="x1", event_id="r1", rows=[1])
+    end = RunEvent("run_succeeded", C, "s", NOW, execution_id="x1", sequence=1)
+    (sequence,) = await client.publish(C, [end])
+    await client.delivered(C, through=sequence)
+    (event,) = await first_events(client, C, 1)
+    assert event.sequence == sequence
+    with pytest.raises(EventServiceError, match="whole number"):
+        await client.delivered(C, through=-1)
+    with pytest.raises(EventServiceError) as refusal:
+        await client.delivered(RunId("nobody"), through=1)
+    assert refusal.value.status == 404

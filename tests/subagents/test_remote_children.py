@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from fake_models import Said
 from family_rig import LIST, Family, Home, calls, fork, message, say, spawn
@@ -361,6 +362,20 @@ async def test_what_comes_again_changes_nothing(place: Estate) -> None:
             isinstance(item, RowItem) for item in items
         )
         assert len(notices(family)) == 1
+        # The service keeps its end alone.
+        with anyio.fail_after(10):
+            while len(await events_of(place, job.child_id)) > 1:
+                await anyio.lowlevel.checkpoint()
+        (left,) = await events_of(place, job.child_id)
+        assert left == "run_succeeded"
+
+
+async def events_of(place: Estate, run_id: str) -> list[str]:
+    async with place.client.open({RunId(run_id): 0}, epoch=None) as stream:
+        batches = stream.batches()
+        found = await anext(batches)
+        await batches.aclose()
+    return [event.event_type for event in found]
 
 
 async def test_a_gap_in_the_rows_ends_the_child(place: Estate) -> None:

@@ -78,6 +78,12 @@ class EventLog(Protocol):
         ``change`` may be called again when somebody else was faster. What it raises comes through.
         """
 
+    async def prune(self, run_id: RunId, before: int) -> None:
+        """Forget the events of a run whose sequences are below this one, and their event ids.
+
+        The event at ``before`` stays, and with it the highest sequence that was given out.
+        """
+
     async def run(self, run_id: RunId) -> Run | None:
         """What is known of a run; None: it is not registered."""
 

@@ -242,6 +242,18 @@ class Agents:
             await self._log.append([EventDraft(RUN_CANCELLED, run_id, event_id, self._clock.iso())])
         return answer
 
+    async def delivered(self, request: Request) -> Response:
+        """``POST …/delivered``: the run's home has made all of it durable until ``through``.
+
+        That event, a settlement, is kept; what the run told before is forgotten.
+        """
+        body = await body_of(request)
+        run_id, through = _run_id(request), checked_count(body.get("through"), "through")
+        if await self._log.run(run_id) is None:
+            raise RunNotFoundError(run_id)
+        await self._log.prune(run_id, through)
+        return JSONResponse({})
+
     async def _append_of_run(self, run_id: RunId, drafts: list[EventDraft]) -> list[int]:
         """Append what a run tells of itself; an execution that lost it may tell nothing more.
 

@@ -28,13 +28,17 @@ class Homes:
         self._told: dict[str, tuple[int, JsonObject]] = {}
 
     async def tell(self, request: Request) -> Response:
-        """``POST /v1/agent/homes/{home}``: what the home has open now, instead of before."""
+        """``POST /v1/agent/homes/{home}``: what the home has open now, instead of before.
+
+        An empty object: it has ended.
+        """
         home_id = checked_id(request.path_params["home"], "home")
         body = await body_of(request)
         if len(json.dumps(body)) > SNAPSHOT_BYTES_MAX:
             raise EventServiceError("The snapshot is too long to be kept.", status=413)
         self._told.pop(home_id, None)
-        self._told[home_id] = (self._now_ms(), body)
+        if body:
+            self._told[home_id] = (self._now_ms(), body)
         while len(self._told) > HOMES_MAX:
             del self._told[next(iter(self._told))]
         return JSONResponse({})

@@ -114,6 +114,7 @@ class Service:
             ("POST", "/v1/agent/runs/{run}/ask", agents.ask),
             ("POST", "/v1/agent/runs/{run}/answer", agents.answer),
             ("POST", "/v1/agent/runs/{run}/cancel", agents.cancel),
+            ("POST", "/v1/agent/runs/{run}/delivered", agents.delivered),
         )
         return [
             Route(path, answering(endpoint), methods=[method]) for method, path, endpoint in table
