@@ -27,7 +27,10 @@ logger = logging.getLogger(__name__)
 
 def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
     """Work until a signal; the exit code. ``options`` is what the parser made of its flags."""
+    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     begin()
+    if outlives_terminal:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup: it is not an editor's, which ends it
     try:
         settings, sources = resolve(flags, os.environ)
         start_log(settings)

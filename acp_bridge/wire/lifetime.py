@@ -41,8 +41,8 @@ async def end_of_life(
 
     It goes on to guard the clean-up: a second signal calls ``before_exit`` (which should kill what
     must not survive, and must not block) and exits at once. ``parent_pid`` is the parent as it was
-    at the start (`stdio.Stdio.parent_pid`), None: we outlive it. The signals' handlers of before
-    are back when it ends.
+    at the start (`stdio.Stdio.parent_pid`), None: we outlive it. Signals that are ignored stay so.
+    The signals' handlers of before are back when it ends.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
@@ -58,7 +58,8 @@ async def _watch(
     on_end: Callable[[Ending], None], parent_pid: int | None, before_exit: Callable[[], None]
 ) -> None:
     ended = False
-    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with anyio.open_signal_receiver(*heard) as signals:
         while True:
             number = None
             with anyio.move_on_after(PARENT_POLL_S):

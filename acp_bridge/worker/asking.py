@@ -8,7 +8,7 @@ import anyio
 import attrs
 
 from acp_bridge.errors import EventServiceError, InvalidParamsError
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.model import RunId
 from acp_bridge.subagents.remote_payloads import (
@@ -32,6 +32,7 @@ class HomeClient:
     reads_text = False
     writes_text = False
     runs_commands = False
+    takes_questions = False
 
     def __init__(
         self,
@@ -93,6 +94,9 @@ class HomeClient:
         except InvalidParamsError as fault:
             logger.warning("run %s: %s: %s", self._run_id, ask_id, fault.details)
             return Answer.UNAVAILABLE
+
+    async def ask_questions(self, _ask: QuestionsAsk) -> None:
+        """Nobody's: no tool of ours asks them, and the home is asked for permission alone."""
 
     async def flow(self) -> None:
         """Wait while the line to the home is slower than the child."""

@@ -175,6 +175,21 @@ async def test_an_idle_worker_ends_at_once(
     assert w1.wait(STOP_S / 2) == 0
 
 
+async def test_a_worker_that_is_to_outlive_its_terminal_does(
+    home: TestHome, worker: StartWorker, script: Path
+) -> None:
+    write_script(script, {"1/1": [text("Done.")]})
+    w1 = worker().start("nohup")
+    child = await home.delegate("child-1")
+    await home.until(lambda: child.settlements)
+    w1.signal(signal.SIGHUP)
+    w1.signal(signal.SIGTERM)
+    assert w1.wait(STOP_S / 2) == 0
+    log = w1.log()
+    assert "Stopped by SIGTERM" in log
+    assert "SIGHUP" not in log
+
+
 async def test_two_workers_share_what_waits_and_keep_their_limits(
     home: TestHome, worker: StartWorker, script: Path
 ) -> None:
