@@ -1,9 +1,11 @@
 """Homes that end and begin again, services that are killed or lose their log, and what stays."""
 
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from family_rig import Family, say, spawn
 from remote_rig import Estate, Job, child_of, cut_at, estate, remote_home
@@ -194,6 +196,33 @@ async def test_a_lost_event_log_ends_the_child_with_a_sentence(tmp_path: Path) -
                 "turn/end",
                 "session/end-seed",
             ]
+
+
+async def test_a_log_that_is_lost_under_a_home_ends_its_child(
+    place: Estate, tmp_path: Path
+) -> None:
+    async with place.home.family({"1": [spawn(), say("a"), say("b")]}) as family:
+        turn = family.admit()
+        job = await place.worker.claim()
+        place.service.stop.set()
+        async with open_log(f"sqlite:{tmp_path / 'another.sqlite'}") as log:
+            port = await free(place.service.port)
+            async with served(log, port=port):
+                with anyio.fail_after(20):
+                    assert await turn.ended() == DONE
+                assert "knows nothing of it any more" in notices(family)[0]
+        assert job.child_id == child_of(family)
+
+
+async def free(port: int) -> int:
+    """The port, once nobody listens on it."""
+    with anyio.fail_after(10):
+        while True:
+            try:
+                with socket.create_server(("127.0.0.1", port)):
+                    return port
+            except OSError:
+                await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.process
