@@ -275,6 +275,7 @@ class RemoteChild:
             return True  # told before a restart, and it works again since
         if event.event_type == ROWS:
             await self._take_rows(event)
+            await self._activation.root.client.flow()  # a slow client slows its children down
         elif event.event_type == ASK:
             await self._take_ask(event)
         else:

@@ -276,6 +276,8 @@ class RemoteHome:
         if root is None:
             return False
         await root.ready.wait()
+        if root.session.closing:
+            return False
         if event.run_id == RunId(session_id):
             return await self._deliver_own(root.session, event)
         child_id = SessionId(event.run_id)

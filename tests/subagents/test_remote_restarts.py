@@ -1,9 +1,13 @@
 """Homes that end and begin again, services that are killed or lose their log, and what stays."""
 
+import shutil
+import socket
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from family_rig import Family, say, spawn
 from remote_rig import Estate, Job, child_of, cut_at, estate, remote_home
@@ -18,7 +22,7 @@ from acp_bridge.runevents.model import RunId
 from acp_bridge.sessions import SessionQuery
 from acp_bridge.subagents.catalog import Child
 from acp_bridge.subagents.ledger import LEDGER_NAME
-from acp_bridge.subagents.remote_payloads import Relayed, message_json
+from acp_bridge.subagents.remote_payloads import Relayed, RowItem, message_json
 from acp_bridge.vocabulary import Answer, CallId, ChildSaid, Event, SessionId
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +51,10 @@ def rows_of(family: Family) -> list[str]:
     """The types of the rows that children told."""
     said = [event.event for event in family.told if isinstance(event, ChildSaid)]
     return [row.type for row in said if isinstance(row, Event)]
+
+
+def has_rows(family: Family, count: int) -> bool:
+    return len(rows_of(family)) >= count
 
 
 async def settled_notice(place: Estate, family: Family, count: int = 1) -> None:
@@ -194,6 +202,75 @@ async def test_a_lost_event_log_ends_the_child_with_a_sentence(tmp_path: Path) -
                 "turn/end",
                 "session/end-seed",
             ]
+
+
+async def test_25_a_home_that_crashes_anywhere_has_everything_once_in_the_end(
+    place: Estate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is copied at every step of a run: what a crash there would leave behind."""
+
+    async def keep_all(*_: object, **__: object) -> None:
+        pass
+
+    monkeypatch.setattr(EventClient, "delivered", keep_all)  # later copies need the events too
+    home, copies = tmp_path / "home", []
+
+    def crash() -> None:
+        copies.append(shutil.copytree(home, tmp_path / f"copy-{len(copies)}"))
+
+    answers = {"1": [spawn(), say("a"), say("b")]}
+    async with place.home.family(answers, leaves=True) as family:
+        turn = family.admit()
+        job = await place.worker.claim()
+        crash()
+        for item in await job.works(say("whole")):
+            await job.tell(item)
+            if isinstance(item, RowItem):
+                wanted = item.event.seq + 1
+                await place.until(partial(has_rows, family, wanted))
+                crash()
+        await job.settle(answer="whole")
+        with anyio.fail_after(10):
+            assert await turn.ended() == DONE
+        crash()
+        root_id, whole = family.root.session_id, [row.type for row in family.log(job.child_id)]
+    assert len(copies) > 8
+    for copy in copies:
+        shutil.rmtree(home)
+        shutil.copytree(copy, home)
+        for _ in range(2):
+            async with place.home.family({}, session_id=root_id) as family:
+                await settled_notice(place, family)
+                assert [row.type for row in family.log(job.child_id)] == whole
+                messages = family.rows(job.child_id, "assistant/message")
+                assert len(messages) == 1
+
+
+async def test_a_log_that_is_lost_under_a_home_ends_its_child(
+    place: Estate, tmp_path: Path
+) -> None:
+    async with place.home.family({"1": [spawn(), say("a"), say("b")]}) as family:
+        turn = family.admit()
+        job = await place.worker.claim()
+        place.service.stop.set()
+        async with open_log(f"sqlite:{tmp_path / 'another.sqlite'}") as log:
+            port = await free(place.service.port)
+            async with served(log, port=port):
+                with anyio.fail_after(20):
+                    assert await turn.ended() == DONE
+                assert "knows nothing of it any more" in notices(family)[0]
+        assert job.child_id == child_of(family)
+
+
+async def free(port: int) -> int:
+    """The port, once nobody listens on it."""
+    with anyio.fail_after(10):
+        while True:
+            try:
+                with socket.create_server(("127.0.0.1", port)):
+                    return port
+            except OSError:
+                await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.process

@@ -8,6 +8,7 @@ Invariants:
 
 * A sequence is given out where it is committed: nobody can see a later event before an earlier one.
 * An append returns after its event is durable; a repeated event id has the first one's sequence.
+* Nothing is removed but by `EventLog.prune`, which leaves the highest sequence where it is.
 * A slow subscription holds a bounded buffer, then reads the log instead; it never loses an event.
 
 Decided here: a subscription is told of new events from memory and falls back to reading. Reading
