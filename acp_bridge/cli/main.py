@@ -65,8 +65,7 @@ examples:
   acp-bridge editor                        which editors there are set-ups for
   acp-bridge editor zed --model demo       Zed, with the built-in demo model
   acp-bridge editor zed --runtime dsh      Zed, with DeepSeek Harness
-  acp-bridge editor jetbrains > ~/.jetbrains/acp.json
-                                           a file of its own
+  acp-bridge editor acpx > .acpxrc.json    a file of its own, for acpx in a project
 """
 
 
