@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,3 +118,17 @@ def test_what_is_installed_is_what_stands_in_the_repository() -> None:
     for name, folder in folders.items():
         assert {path.name for path in folder.iterdir()} == {"README.md", SET_UPS[name].file}
         assert (folder / SET_UPS[name].file).read_text("utf-8") == SET_UPS[name].text
+
+
+def test_readme_lists_each_with_what_its_guide_says() -> None:
+    readme = (EDITORS.parent / "README.md").read_text("utf-8")
+    row = re.compile(
+        r"^\| \[`([\w-]+)`\]\(editors/\1/\) \| .+ \| (ACP|LSP) \| (yes|no) \|$", re.MULTILINE
+    )
+    assert {found[1]: found.group(2, 3) for found in row.finditer(readme)} == {
+        name: (
+            "LSP" if name in LSP else "ACP",
+            one.points["Run for real"].split(",")[0].split(";")[0],
+        )
+        for name, one in SET_UPS.items()
+    }

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from lsp_rig import LspDesk, call
 
+from acp_bridge.vocabulary import JsonValue
+
 pytestmark = [pytest.mark.process, pytest.mark.peer]
 
 WAIT_S = 60
@@ -24,7 +26,7 @@ BEFORE = f"# {SMILE} first\nx = 1\n# AGENT: make it two\nlast = '{SMILE}'\n"
 
 AFTER = f"# {SMILE} first\nx = 2\nlast = '{SMILE}'\n"
 
-SCRIPT = (
+SCRIPT: tuple[list[JsonValue], ...] = (
     [call("r", "read", file_path="a.py")],
     [
         call(
@@ -101,8 +103,8 @@ def printed(desk: LspDesk, editor: str, *flags: str) -> Path:
     command = [sys.executable, "-m", "acp_bridge", "editor", editor, "--json"]
     command += ["--home", str(desk.home), "--model", f"scripted:{desk.script_file}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    told = json.loads(done.stdout)
-    file = desk.workspace.parent / told["file"]
+    told: dict[str, str] = json.loads(done.stdout)
+    file: Path = desk.workspace.parent / told["file"]
     file.write_text(told["text"])
     return file
 
