@@ -124,7 +124,7 @@ def _of_the_runtime(settings: Settings, *, quiet: bool) -> Sequence[Finding]:
     rg = shutil.which("rg")
     no_rg = "Searches are slower without ripgrep: install it if they are too slow."
     return [
-        _model(settings),
+        model_finding(settings),
         Finding("ripgrep", "ok", rg) if rg else Finding("ripgrep", "note", "not found", no_rg),
         *_of_mcp(settings),
     ]
@@ -143,7 +143,8 @@ def _of_mcp(settings: Settings) -> list[Finding]:
     return findings
 
 
-def _model(settings: Settings) -> Finding:
+def model_finding(settings: Settings) -> Finding:
+    """The model that a session would begin with, of the embedded runtime."""
     from acp_bridge.models.catalog import Catalog
 
     catalog = Catalog(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from acp_bridge.cli.setups import SetUp, filled_in, set_up_named, set_ups
-from acp_bridge.config import SETTINGS, resolve
+from acp_bridge.config import SETTINGS, Settings, resolve
 from acp_bridge.errors import ConfigError
 
 EXIT_USAGE = 2
@@ -22,7 +22,8 @@ def run(flags: Mapping[str, str | None], *, name: str | None, as_json: bool) -> 
     The set-up alone goes to stdout, so that it can be sent into a file, and the guide to stderr.
     """
     try:
-        resolve(flags, os.environ)  # what cannot be used must not get into an editor's settings
+        # What cannot be used must not get into an editor's settings.
+        settings, _ = resolve(flags, os.environ)
         known = set_ups()
         if name is None:
             sys.stdout.write(_list(known, as_json=as_json))
@@ -40,7 +41,18 @@ def run(flags: Mapping[str, str | None], *, name: str | None, as_json: bool) -> 
     sys.stdout.flush()
     sys.stderr.write(f"\n{set_up.title}: {set_up.file}\n")
     sys.stderr.writelines(f"{label}: {said}\n" for label, said in set_up.points.items())
+    sys.stderr.write(_first_of_all(settings))
     return 0
+
+
+def _first_of_all(settings: Settings) -> str:
+    """What to do before the editor is started, else its first session only says that."""
+    if settings.runtime != "embedded":
+        return "First of all: `acp-bridge doctor --runtime dsh` says whether all is there for it.\n"
+    from acp_bridge.cli.doctor import model_finding
+
+    model = model_finding(settings)
+    return f"First of all: {model.advice}\n" if model.state == "missing" else ""
 
 
 def program_of_this() -> list[str]:

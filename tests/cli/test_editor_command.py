@@ -38,6 +38,27 @@ def test_the_set_up_alone_goes_to_stdout_and_the_guide_to_stderr(
     assert "\nRun for real: " in captured.err
 
 
+def test_it_says_what_is_still_to_be_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DEEPSEEK_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ACP_BRIDGE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["editor", "zed"]) == 0
+    assert "acp-bridge setup" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["editor", "zed", "--runtime", "dsh"]) == 0
+    assert "acp-bridge doctor --runtime dsh" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["editor", "zed", "--model", "demo"]) == 0
+    assert "Run for real" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_installation_without_set_ups_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("acp_bridge.cli.setups._root", lambda: Path("/nowhere/editors"))
+    assert main(["editor"]) == 2
+    assert "install acp-bridge anew" in capsys.readouterr().err
+
+
 @pytest.mark.process
 def test_what_it_prints_is_a_command_that_is_there(tmp_path: Path) -> None:
     done = subprocess.run(
