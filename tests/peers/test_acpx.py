@@ -54,6 +54,7 @@ class Acpx:
         self._flags = ["--home", str(folder / "home"), "--trace", str(self.trace)]
         self._settings = folder / ".acpx" / "config.json"
         self._settings.parent.mkdir()
+        self._written: tuple[str, ...] | None = None
         self._open = False
 
     def answers(self, *lines: list[dict[str, Any]], agent: str = "1") -> None:
@@ -69,7 +70,9 @@ class Acpx:
         codes: tuple[int, ...] = (0,),
     ) -> str:
         """Run acpx to its end; stdout, or a failure with both outputs."""
-        self._settings.write_text(self._set_up(*bridge))
+        if self._written != bridge:
+            self._settings.write_text(self._set_up(*bridge))
+            self._written = bridge
         argv = ["acpx", *flags, "--ttl", "2", "--cwd", str(self.cwd), "acp-bridge", *words]
         done = subprocess.run(
             argv,
