@@ -73,7 +73,7 @@ class Acpx:
         if self._written != bridge:
             self._settings.write_text(self._set_up(*bridge))
             self._written = bridge
-        argv = ["acpx", *flags, "--ttl", "2", "--cwd", str(self.cwd), "acp-bridge", *words]
+        argv = ["acpx", *flags, "--ttl", "60", "--cwd", str(self.cwd), "acp-bridge", *words]
         done = subprocess.run(
             argv,
             env=self._env,
