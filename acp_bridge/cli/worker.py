@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_OF_TERMINALS = (signal.SIGHUP, signal.SIGINT)
+
 
 def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
     """Work until a signal; the exit code. ``options`` is what the parser made of its flags."""
-    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    # What nohup or a shell's background ignores stays so: no editor is there to end a worker.
+    ignored = [one for one in _OF_TERMINALS if signal.getsignal(one) is signal.SIG_IGN]
     begin()
-    if outlives_terminal:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup: it is not an editor's, which ends it
+    for one in ignored:
+        signal.signal(one, signal.SIG_IGN)
     try:
         settings, sources = resolve(flags, os.environ)
         start_log(settings)

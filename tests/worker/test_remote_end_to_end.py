@@ -80,6 +80,22 @@ def test_a_native_client_sees_the_childs_session_and_its_childs(machines: Machin
     assert (place.work / "deep").exists()
 
 
+def test_a_fork_begins_elsewhere_with_the_conversation(machines: Machines) -> None:
+    place = machines.place
+    fork = call("subagent_fork", "f1", description="look", prompt="look around")
+    place.script(text("Hello."), [fork], text("Waiting."), text("It found it."))
+    place.script(text("I know what you said."), agent="1/1")
+    machines.worker("w1")
+    with machines.bridge() as bridge:
+        bridge.hello(subagents={})
+        session = bridge.new(place.work)
+        assert stop_reason(bridge, bridge.prompt(session, "hello")) == "end_turn"
+        assert stop_reason(bridge, bridge.prompt(session, "fork")) == "end_turn"
+        ((child, log),) = machines.children(session).items()
+        assert bridge.text(child) == "I know what you said."
+    assert said(log) == ["Hello.", "I know what you said."]
+
+
 def test_a_cancel_reaches_the_worker_and_ends_what_runs_there(machines: Machines) -> None:
     place = machines.place
     place.script([DELEGATE], text("Waiting."))
