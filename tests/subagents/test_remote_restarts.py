@@ -199,10 +199,7 @@ async def test_a_lost_event_log_ends_the_child_with_a_sentence(tmp_path: Path) -
         async with place.home.family({}, session_id=root_id) as family:
             await settled_notice(place, family)
             assert "knows nothing of it any more" in notices(family)[0]
-            assert [row.type for row in family.log(job.child_id)][-2:] == [
-                "turn/end",
-                "session/end-seed",
-            ]
+            assert [row.type for row in family.log(job.child_id)][-2:] == ["step/end", "turn/end"]
 
 
 async def test_25_a_home_that_crashes_anywhere_has_everything_once_in_the_end(
