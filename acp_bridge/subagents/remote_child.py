@@ -42,6 +42,7 @@ from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
 from acp_bridge.subagents.remote_calls import RunCalls
+from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_family import RemoteFamily
 from acp_bridge.subagents.remote_outbox import Outbox, Post, RefusedError
 from acp_bridge.subagents.remote_payloads import (
@@ -124,6 +125,7 @@ class RemoteChild:
         self._broken: str | None = None
         self._is_settled = False
         self._ended_by: str | None = None
+        self._end = TurnEnd("aborted")
         self._is_left = False
         """Whether it goes on without being followed from here."""
         self._is_closed = False
@@ -358,10 +360,16 @@ class RemoteChild:
         if not self._is_settled and not self._is_left:
             await self._settle(TurnEnd("error", details, "EVENTS"), HOME)
 
+    def _ending(self) -> list[Draft]:
+        state = self._committer.writer.state
+        if state.compaction is not None:
+            return []  # a repair closes it, with its turn
+        return ending_rows(state, self.events[self._run.first_seq :], self._end)
+
     async def _settle(self, end: TurnEnd, ended_by: str) -> bool:
         """Let its end be told, and wait until it was; False: its parent could not be told."""
         self._is_settled = True
-        self._ended_by = ended_by
+        self._ended_by, self._end = ended_by, end
         self._work.settle(end)
         await self._activation.gone.wait()
         if self._activation.is_told:
@@ -527,7 +535,8 @@ class RemoteChild:
             await anyio.to_thread.run_sync(self._committer.writer.close)
 
     async def _keep_late(self) -> None:
-        """Put what no row says that it came in into the log's inbox."""
+        """Close the log, and put what no row says that it came in into its inbox."""
+        await self._committer.commit(self._ending())
         await self._committer.repair()
         late = self._run.messages
         for one in late:

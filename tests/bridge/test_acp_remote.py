@@ -33,6 +33,16 @@ DELEGATE: list[JsonValue] = [
     }
 ]
 
+SECOND: list[JsonValue] = [
+    {
+        "tool_call": {
+            "id": "d2",
+            "name": "subagent",
+            "arguments": {"description": "more", "prompt": "Look elsewhere."},
+        }
+    }
+]
+
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Estate]:
@@ -96,6 +106,37 @@ async def test_a_remote_child_with_a_question_live_and_loaded(
     async with bench.editor(form, events=url) as editor:
         await editor.load(root, bench.cwd)
         assert "It is in a.py." in str(editor.updates())
+
+
+@FORMS
+async def test_a_lost_worker_live_and_loaded(place: Estate, bench: Bench, form: JsonObject) -> None:
+    bench.answers(DELEGATE, HI, HI)
+    async with bench.editor(form, events=place.service.url) as editor:
+        root = await editor.new(bench.cwd)
+        prompt = await editor.start("session/prompt", said(root))
+        job = await place.worker.claim()
+        items = await job.works(say("It is in a.py."))
+        await job.tell(*items[: cut_at(items, "step/start")])
+        place.service.clock.now_ms += 16_000
+        assert (await editor.answer(prompt))["result"] == {"stopReason": "end_turn"}
+        assert "stopped renewing its lease" in str(editor.updates())
+        await editor.load(root, bench.cwd)
+
+
+@FORMS
+async def test_a_child_that_ends_before_its_first_turn_live_and_loaded(
+    place: Estate, bench: Bench, form: JsonObject
+) -> None:
+    bench.answers([*DELEGATE, *SECOND], HI, HI, HI)
+    async with bench.editor(form, events=place.service.url) as editor:
+        root = await editor.new(bench.cwd)
+        prompt = await editor.start("session/prompt", said(root))
+        jobs = [await place.worker.claim(), await place.worker.claim()]
+        await jobs[0].settle(TurnEnd("error", "There is no folder /w here.", "WORKER"))
+        await jobs[1].settle(TurnEnd("aborted"))
+        assert (await editor.answer(prompt))["result"] == {"stopReason": "end_turn"}
+        await editor.load(root, bench.cwd)
+        assert "There is no folder /w here." in str(editor.updates())
 
 
 @FORMS

@@ -323,7 +323,10 @@ async def test_a_lost_worker_settles_its_child_which_can_go_on(place: Estate) ->
         assert (finished.end.kind, finished.end.code) == ("error", "WORKER_LOST")
         assert "lease" in notices(family)[0]
         kinds = [row.type for row in family.log(job.child_id)]
-        assert kinds[-3:] == ["step/end", "turn/end", "session/end-seed"]
+        assert kinds[-2:] == ["step/end", "turn/end"]
+        reason = family.rows(job.child_id, "turn/end")[-1]["reason"]
+        assert isinstance(reason, dict)
+        assert reason["kind"] == "error"  # a load shows what was told
         # It is woken with all that it did, as after a crash.
         family.model.answers["1"] = [message(job.child_id, "Go on."), say("d"), say("e")]
         turn = family.admit()
