@@ -57,9 +57,17 @@ UNSTABLE_TYPES = (
     "ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities", "SubagentUpdate",
     "SubagentSessionCapabilities", "SessionCancelCapabilities", "StateUpdate", "RunningStateUpdate",
     "IdleStateUpdate", "RequiresActionStateUpdate", "UnknownStateUpdate", "ErrorStopReason",
-    "Usage", "SessionMessage", "SessionMessageChunk",
+    "Usage", "SessionMessage", "SessionMessageChunk", "SessionSystemPromptCapabilities",
+    "SessionSystemPromptModeCapabilities", "SessionSystemPromptOverrideCapabilities",
+    "SystemPrompt", "SystemPromptMode",
 )  # fmt: skip
-UNSTABLE_FIELDS = (("SessionCapabilities", "fork"),)
+UNSTABLE_FIELDS = (
+    ("SessionCapabilities", "fork"),
+    ("SessionCapabilities", "systemPrompt"),
+    ("NewSessionRequest", "systemPrompt"),
+    ("LoadSessionRequest", "systemPrompt"),
+    ("ResumeSessionRequest", "systemPrompt"),
+)
 UNSTABLE_TAGS = (
     (
         "SessionUpdate",
@@ -67,7 +75,7 @@ UNSTABLE_TAGS = (
         ("subagent_update", "session_message", "session_message_chunk"),
     ),
 )
-"""What is spoken beyond the stable schema: forks and subagents, for clients that ask for them."""
+"""What is spoken beyond the pinned stable schema, to clients that ask for it."""
 
 
 @cache
