@@ -25,7 +25,7 @@ from acp_bridge.harness.commands import commands_of, run_command
 from acp_bridge.harness.desk import Choices, Desk, Given
 from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
-from acp_bridge.harness.memory import NOTICE_ROW
+from acp_bridge.harness.memory import NOTICE_ROW, STOPPED_ROW
 from acp_bridge.harness.project.commands import expanded
 from acp_bridge.harness.project.instructions import cut_note
 from acp_bridge.harness.turn import Turn
@@ -389,7 +389,26 @@ class HarnessSession:
                 return end
         await self._owed_nothing()
         self._has_news = False
+        await self._log_stop()
         return TurnEnd("aborted")
+
+    async def _log_stop(self) -> None:
+        """Let a subagent's log say that it was ended, if no turn of it does."""
+        ends = (event.data for event in reversed(self.events) if event.type == "turn/end")
+        last = next(ends, None)
+        reason = last["reason"] if isinstance(last, dict) else None
+        is_told = not isinstance(reason, dict) or reason["kind"] == "aborted"
+        if self.header.origin != "subagent" or is_told:
+            return
+        row = Draft(STOPPED_ROW, {"reason": {"kind": self._desk.abort}}, ignorable=True)
+        try:
+            await self._desk.committer.commit([row])
+        except BridgeError as failure:
+            logger.warning(
+                "session %s: its log does not say that it was ended: %s",
+                self.session_id,
+                failure.details,
+            )
 
     async def _first(self, work: Work) -> TurnEnd:
         """What was admitted, after the prompts that the log's inbox still holds."""
