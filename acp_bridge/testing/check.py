@@ -32,17 +32,21 @@ async def played(folder: Path, place: Path, launcher: Launcher | None = None) ->
     if scenario.wire == "sdk":
         found = broken_sdk_rules(outcome.entries)
     else:
-        found = problems(outcome.entries, killed_runs=killed_runs(scenario))
+        found = problems(
+            outcome.entries, killed_runs=killed_runs(scenario), detaches=detaches(scenario)
+        )
     if found:
         raise ScenarioError(f"{folder.name}:\n" + "\n".join(found))
     return outcome
 
 
-def problems(entries: list[Entry], *, killed_runs: tuple[int, ...] = ()) -> list[str]:
+def problems(
+    entries: list[Entry], *, killed_runs: tuple[int, ...] = (), detaches: bool = False
+) -> list[str]:
     """What the official schema and the rules say about a transcript."""
     return [
         *schema_problems(entries, official_schema()),
-        *broken_rules(entries, killed_runs=killed_runs),
+        *broken_rules(entries, killed_runs=killed_runs, detaches=detaches),
         *replay_differences(entries, killed_runs=killed_runs),
     ]
 
@@ -51,6 +55,12 @@ def killed_runs(scenario: Scenario) -> tuple[int, ...]:
     """The runs of a scenario that end with a kill."""
     stops = [step for step in scenario.steps if isinstance(step, Stop)]
     return tuple(run for run, stop in enumerate(stops, start=1) if stop.how == "kill")
+
+
+def detaches(scenario: Scenario) -> bool:
+    """Whether its prompts wait for no subagent."""
+    pairs = zip(scenario.flags, scenario.flags[1:], strict=False)
+    return ("--background", "detach") in pairs
 
 
 UNSTABLE_TYPES = (
