@@ -131,8 +131,8 @@ class Reader:
             made = self._made(path, stamp, place.inside, share, lambda text: text)
             if isinstance(made, BadFile):
                 bad.append(made)
-            elif isinstance(made, FileText) and (text := made.text.strip()):
-                found.append(Instructions(path, text, made.size, made.is_cut))
+            elif isinstance(made, FileText) and (made.is_cut or made.text.strip()):
+                found.append(Instructions(path, made.text.strip(), made.size, made.is_cut))
         return found
 
     def _commands(self, sources: Sources, bad: list[BadFile]) -> list[FileCommand]:
