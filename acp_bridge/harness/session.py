@@ -26,7 +26,6 @@ from acp_bridge.harness.desk import Choices, Desk, Given
 from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
 from acp_bridge.harness.memory import NOTICE_ROW, STOPPED_ROW
-from acp_bridge.harness.project.commands import expanded
 from acp_bridge.harness.project.instructions import cut_note
 from acp_bridge.harness.turn import Turn
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
@@ -509,6 +508,8 @@ class HarnessSession:
         command = None if typed is None else self._desk.project.command(typed.name)
         if typed is None or command is None:
             return prompt.content
+        from acp_bridge.harness.project.commands import expanded  # loaded with the command
+
         text = expanded(command, typed.argument)
         shown: JsonObject = {"type": "text", "text": str(prompt.content[0]["text"])}
         return [{"type": "text", "text": text, "_meta": {"acp": shown}}]

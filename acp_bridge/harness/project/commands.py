@@ -8,18 +8,10 @@ for its words (quotes hold words together); where neither stands, what was typed
 
 import re
 from pathlib import Path
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from acp_bridge.harness.project.reading import Unusable
 from acp_bridge.vocabulary import CommandInfo
-
-COMMAND_BYTES_MAX: Final = 64 * 1024
-"""A longer file is no prompt; half of one would be another prompt, so it is not cut."""
-
-COMMANDS_MAX: Final = 100
-"""Commands of one folder: editors show them in a menu."""
 
 DESCRIPTION_CHARS_MAX: Final = 200
 HINT_CHARS_MAX: Final = 80
@@ -32,8 +24,7 @@ _BLOCK_MARKS: Final = frozenset({"|", "|-", ">", ">-"})
 _QUOTES: Final = ('"', "'")
 
 
-@attrs.frozen(slots=True)
-class FileCommand:
+class FileCommand(NamedTuple):
     """A command of a file: what clients are told of it, and its text with holes."""
 
     info: CommandInfo

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 FILE_NAME: Final = "AGENTS.md"
 
@@ -15,8 +13,7 @@ ALL_BYTES_MAX: Final = 64 * 1024
 """Of all files together; the nearest ones come first to it."""
 
 
-@attrs.frozen(slots=True)
-class Instructions:
+class Instructions(NamedTuple):
     """A file's instructions, cut or whole; ``size`` is that of the whole file, in bytes."""
 
     path: Path
@@ -25,8 +22,7 @@ class Instructions:
     is_cut: bool = False
 
 
-@attrs.frozen(slots=True)
-class Place:
+class Place(NamedTuple):
     """Where instructions may stand, and the folder that a link of it may not lead out of."""
 
     path: Path

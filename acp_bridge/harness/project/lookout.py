@@ -7,18 +7,11 @@ import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import anyio
 import anyio.to_thread
-import attrs
 
-from acp_bridge.harness.project.commands import (
-    COMMAND_BYTES_MAX,
-    COMMANDS_MAX,
-    FileCommand,
-    command_from_text,
-)
 from acp_bridge.harness.project.instructions import (
     Instructions,
     places,
@@ -35,7 +28,16 @@ from acp_bridge.harness.project.reading import (
     stamp_of,
 )
 
+if TYPE_CHECKING:
+    from acp_bridge.harness.project.commands import FileCommand
+
 logger = logging.getLogger(__name__)
+
+COMMAND_BYTES_MAX: Final = 64 * 1024
+"""A longer file is no prompt; half of one would be another prompt, so it is not cut."""
+
+COMMANDS_MAX: Final = 100
+"""Commands of one folder: editors show them in a menu."""
 
 PROJECT_COMMANDS = Path(".acp-bridge") / "commands"
 """A project's commands, below the working folder."""
@@ -44,8 +46,7 @@ USER_COMMANDS = "commands"
 """The user's commands, below the home."""
 
 
-@attrs.frozen(slots=True)
-class Sources:
+class Sources(NamedTuple):
     """Where to look. ``home`` holds what is the user's; ``taken`` are names of our own commands.
 
     ``reads_instructions`` False: AGENTS.md files do not count.
@@ -58,16 +59,15 @@ class Sources:
     taken: Collection[str] = ()
 
 
-@attrs.frozen(slots=True)
-class Found:
+class Found(NamedTuple):
     """What counts, in order, and the files that cannot be used."""
 
     instructions: tuple[Instructions, ...] = ()
-    commands: tuple[FileCommand, ...] = ()
+    commands: "tuple[FileCommand, ...]" = ()
     bad: tuple[BadFile, ...] = ()
 
 
-_Made: TypeAlias = FileText | FileCommand | BadFile
+_Made: TypeAlias = "FileText | FileCommand | BadFile"
 _Key: TypeAlias = tuple[Path, Path | None, int]
 
 
@@ -97,7 +97,7 @@ class Project:
                 if bad not in before.bad:
                     logger.warning("%s is not used: %s", bad.path, bad.reason)
 
-    def command(self, name: str) -> FileCommand | None:
+    def command(self, name: str) -> "FileCommand | None":
         """The command of this name."""
         return next((one for one in self.found.commands if one.name == name), None)
 
@@ -135,7 +135,7 @@ class Reader:
                 found.append(Instructions(path, made.text.strip(), made.size, made.is_cut))
         return found
 
-    def _commands(self, sources: Sources, bad: list[BadFile]) -> list[FileCommand]:
+    def _commands(self, sources: Sources, bad: list[BadFile]) -> "list[FileCommand]":
         """A name counts once: ours before the project's before the user's."""
         inside = resolved(repository_of(sources.cwd))
         found: dict[str, FileCommand] = {}
@@ -155,12 +155,14 @@ class Reader:
                     found[made.name] = made
         return sorted(found.values(), key=lambda command: command.name)
 
-    def _command(self, path: Path, inside: Path | None) -> FileCommand | BadFile:
+    def _command(self, path: Path, inside: Path | None) -> "FileCommand | BadFile":
         stamp = stamp_of(path)
         if stamp is None:
             return BadFile(path, "it is a link to nothing, or cannot be read")
 
-        def make(text: FileText) -> FileCommand:
+        from acp_bridge.harness.project.commands import command_from_text  # few have any
+
+        def make(text: FileText) -> "FileCommand":
             if text.is_cut:
                 raise Unusable(f"it has more than {COMMAND_BYTES_MAX:,} bytes")
             return command_from_text(path, text.text)
@@ -175,7 +177,7 @@ class Reader:
         stamp: Stamp,
         inside: Path | None,
         bytes_max: int,
-        make: Callable[[FileText], FileText | FileCommand],
+        make: "Callable[[FileText], FileText | FileCommand]",
     ) -> _Made:
         key = (path, inside, bytes_max)
         self._used.add(key)

@@ -3,9 +3,7 @@
 import os
 import stat
 from pathlib import Path
-from typing import TypeAlias
-
-import attrs
+from typing import NamedTuple, TypeAlias
 
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Whether a file is still what it was: device, inode, size in bytes, time in nanoseconds."""
@@ -15,8 +13,7 @@ class Unusable(Exception):  # noqa: N818  # never leaves the room
     """A file is not used; the text says why, to go behind "path: "."""
 
 
-@attrs.frozen(slots=True)
-class FileText:
+class FileText(NamedTuple):
     """A file's text, or the beginning of it; ``size`` is that of the whole file, in bytes."""
 
     text: str
@@ -24,8 +21,7 @@ class FileText:
     is_cut: bool
 
 
-@attrs.frozen(slots=True)
-class BadFile:
+class BadFile(NamedTuple):
     """A file that is not used, and why."""
 
     path: Path
