@@ -154,6 +154,8 @@ class HarnessSession:
         await desk.project.look()
         if commands_of(desk) != before:
             desk.committer.emit(CommandsChanged())
+        if self.header.origin == "subagent":
+            return  # its root's user was told already
         for one in desk.project.found.instructions:
             if one.is_cut and (one.path, one.size) not in self._cut:
                 self._cut.add((one.path, one.size))
