@@ -127,6 +127,7 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
         remote=_remote_home(settings),
+        reads_instructions=settings.instructions == "auto",
     )
 
 
@@ -194,6 +195,8 @@ def workplace(
         outside=_outside(),
         compacts=settings.compact == "auto",
         servers=settings.mcp_servers,
+        reads_instructions=settings.instructions == "auto",
+        people_home=settings.home,
         folder=folder,
         now=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
     )

@@ -71,8 +71,9 @@ STOPPED_CODE: Final = "WORKER_STOPPED"
 class Workplace:
     """What all executions of a worker share.
 
-    ``model_id`` None: each child has the model that its home names. ``folder`` takes a folder for
-    each execution. ``now`` gives the time as events have it.
+    ``model_id`` None: each child has the model that its home names. ``people_home`` holds what the
+    user of this machine wrote for all agents, ``folder`` takes a folder for each execution.
+    ``now`` gives the time as events have it.
     """
 
     client: EventClient
@@ -83,6 +84,8 @@ class Workplace:
     outside: Outside
     compacts: bool
     servers: Mapping[str, McpSettings]
+    reads_instructions: bool
+    people_home: Path
     folder: Path
     now: Callable[[], str]
 
@@ -285,6 +288,8 @@ class Execution:
             compacts=self._place.compacts,
             limits=Limits(task.depth_max, task.live_max),
             servers=self._place.servers,
+            reads_instructions=self._place.reads_instructions,
+            people_home=self._place.people_home,
             durable=False,  # the home's log is the one that counts
         )
 

@@ -21,6 +21,7 @@ from acp_bridge.vocabulary import (
     ChildMessaged,
     ChildSaid,
     ChildStarted,
+    CommandsChanged,
     Event,
     OptionsChanged,
     OwnEvent,
@@ -90,7 +91,7 @@ class Teller:
                 yield from self.rows(session_id, [event])
             case StreamDelta() | ToolPreview() | ToolOutput():
                 yield TransientItem(session_id, event)
-            case ToolTerminal() | OptionsChanged():
+            case ToolTerminal() | OptionsChanged() | CommandsChanged():
                 return  # nobody here has a terminal or a menu
             case _:
                 assert_never(event)
