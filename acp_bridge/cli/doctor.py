@@ -1,5 +1,7 @@
 """``acp-bridge doctor``: what is there and what is missing, each with what to do about it.
 
+Of editors it looks at their settings, whether they name a command that is there.
+
 For the dsh runtime it starts a process, as a session would, and asks what works in it.
 """
 
@@ -19,6 +21,7 @@ from acp_bridge.config import Settings, resolve
 from acp_bridge.errors import BridgeError, ConfigError
 
 if TYPE_CHECKING:
+    from acp_bridge.harness.project.instructions import Instructions
     from acp_bridge.runtime.dsh.host import Host
     from acp_bridge.runtime.dsh.launch import Launch
 
@@ -48,7 +51,11 @@ def run(flags: Mapping[str, str | None], *, as_json: bool) -> int:
     except ConfigError as error:
         sys.stderr.write(f"acp-bridge: {error.details}\n")
         return EXIT_USAGE
-    findings = [*_of_this_program(settings), *_of_the_runtime(settings, quiet=as_json)]
+    findings = [
+        *_of_this_program(settings),
+        *_of_editors(),
+        *_of_the_runtime(settings, quiet=as_json),
+    ]
     for finding in findings:
         sys.stdout.write(_line(finding, as_json=as_json) + "\n")
     return EXIT_MISSING if any(finding.state == "missing" for finding in findings) else 0
@@ -78,15 +85,50 @@ def _home(home: Path) -> Finding:
     return Finding("home", "missing", f"{home} cannot be written", advice)
 
 
+def _of_editors() -> list[Finding]:
+    """What an editor needs: the command, and settings that name one which is there."""
+    from acp_bridge.cli.editor_settings import settings_that_name_us
+
+    findings = [_command()]
+    for editor, file, programs in settings_that_name_us(os.environ, Path.home()):
+        for program in programs:
+            found = shutil.which(Path(program).expanduser())
+            said = f"{editor}: {file} starts {program}"
+            if found is None:
+                advice = f"No such command: `acp-bridge editor {editor}` tells one that works."
+                findings.append(Finding("editor", "missing", said, advice))
+            else:
+                findings.append(Finding("editor", "ok", said))
+    if len(findings) == 1:
+        advice = "Choose one: `acp-bridge editor` lists those that there are set-ups for."
+        findings.append(Finding("editor", "note", "no settings name acp-bridge", advice))
+    return findings
+
+
+def _command() -> Finding:
+    from acp_bridge.cli.editor import PROGRAM, program_of_this
+
+    mine = program_of_this()
+    found = shutil.which(PROGRAM)
+    if found is None:
+        advice = "Editors need its full path: `acp-bridge editor` prints set-ups with it."
+        return Finding("command", "note", f"{' '.join(mine)}; not on PATH", advice)
+    if len(mine) == 1 and not Path(found).samefile(mine[0]):
+        advice = f"That is another one than this, which is {mine[0]}."
+        return Finding("command", "note", f"{found} on PATH", advice)
+    return Finding("command", "ok", found)
+
+
 def _of_the_runtime(settings: Settings, *, quiet: bool) -> Sequence[Finding]:
     if settings.runtime == "dsh":
         return _of_dsh(settings, quiet=quiet)
     rg = shutil.which("rg")
     no_rg = "Searches are slower without ripgrep: install it if they are too slow."
     return [
-        _model(settings),
+        model_finding(settings),
         Finding("ripgrep", "ok", rg) if rg else Finding("ripgrep", "note", "not found", no_rg),
         *_of_mcp(settings),
+        *_of_this_folder(settings),
     ]
 
 
@@ -103,7 +145,38 @@ def _of_mcp(settings: Settings) -> list[Finding]:
     return findings
 
 
-def _model(settings: Settings) -> Finding:
+def _of_this_folder(settings: Settings) -> list[Finding]:
+    """What a session in the current folder is given of what people have written down."""
+    from acp_bridge.harness.commands import COMMAND_NAMES
+    from acp_bridge.harness.project.lookout import Reader, Sources
+
+    cwd = Path.cwd()
+    is_on = settings.instructions == "auto"
+    sources = Sources(settings.home, cwd, reads_instructions=is_on, taken=COMMAND_NAMES)
+    found = Reader().look(sources)
+    findings = [_instructions(one) for one in found.instructions]
+    if not findings:
+        none = f"none for {cwd}" if is_on else "not read: instructions is off"
+        findings.append(Finding("AGENTS.md", "ok", none))
+    typed = ", ".join(f"/{command.name}" for command in found.commands)
+    findings.append(Finding("slash", "ok", typed or f"no commands written down for {cwd}"))
+    advice = "Mend it, or take it away."
+    return [
+        *findings,
+        *(Finding("not used", "note", f"{b.path}: {b.reason}", advice) for b in found.bad),
+    ]
+
+
+def _instructions(one: "Instructions") -> Finding:
+    what = f"{one.path}, {one.size:,} bytes"
+    if not one.is_cut:
+        return Finding("AGENTS.md", "ok", what)
+    kept = len(one.text.encode())
+    return Finding("AGENTS.md", "note", what, f"The model is given the first {kept:,}: shorten it.")
+
+
+def model_finding(settings: Settings) -> Finding:
+    """The model that a session would begin with, of the embedded runtime."""
     from acp_bridge.models.catalog import Catalog
 
     catalog = Catalog(
