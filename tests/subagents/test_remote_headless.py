@@ -278,3 +278,15 @@ def test_delegation_elsewhere_needs_an_events_home(tmp_path: Path) -> None:
         embedded_runtime(settings, Catalog(home=tmp_path, environment={}))
     with pytest.raises(ConfigError, match="--delegation"):
         dsh_runtime(settings)
+
+
+def test_commands_do_not_see_the_events_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from acp_bridge.cli.assemble import embedded_runtime
+    from acp_bridge.models.catalog import Catalog
+
+    monkeypatch.setenv("ACP_BRIDGE_EVENTS_TOKEN", "s3cret")
+    settings = Settings(home=tmp_path)
+    runtime = embedded_runtime(settings, Catalog(home=tmp_path, environment={}))
+    assert "s3cret" not in str(dict(runtime._world.env))

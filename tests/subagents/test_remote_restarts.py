@@ -211,7 +211,7 @@ async def test_25_a_home_that_crashes_anywhere_has_everything_once_in_the_end(
         pass
 
     monkeypatch.setattr(EventClient, "delivered", keep_all)  # later copies need the events too
-    home, copies = tmp_path / "home", []
+    home, copies = tmp_path / "home", list[Path]()
 
     def crash() -> None:
         copies.append(shutil.copytree(home, tmp_path / f"copy-{len(copies)}"))

@@ -136,7 +136,7 @@ def test_a_killed_workers_child_fails_and_a_message_lets_another_worker_go_on(
     (log,) = machines.children(session).values()
     assert said(log) == ["busy and done"]
     ends: list[Any] = [event.data for event in log if event.type == "turn/end"]
-    assert [end["reason"]["kind"] for end in ends] == ["interrupted", "completed"]
+    assert [end["reason"]["kind"] for end in ends] == ["error", "completed"]
 
 
 def test_a_service_that_is_killed_on_the_way_loses_nothing_and_tells_nothing_twice(

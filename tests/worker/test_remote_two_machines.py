@@ -97,4 +97,4 @@ def test_a_wire_that_stays_cut_ends_the_child_on_both_machines(machines: Machine
     (log,) = machines.children(session).values()
     assert said(log) == ["Found."]
     ends: list[Any] = [event.data for event in log if event.type == "turn/end"]
-    assert [end["reason"]["kind"] for end in ends] == ["interrupted", "completed"]
+    assert [end["reason"]["kind"] for end in ends] == ["error", "completed"]
