@@ -54,9 +54,11 @@ class Machines:
             yield bridge
 
     def stop(self) -> None:
-        for worker in self.workers:
-            worker.stop()
-        self.server.stop()
+        try:
+            for worker in self.workers:
+                worker.stop()
+        finally:
+            self.server.stop()
 
     # --- what the home has stored ---------------------------------------------------------------
 

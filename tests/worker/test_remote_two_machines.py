@@ -27,10 +27,12 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     except (subprocess.CalledProcessError, FileNotFoundError):
         link.remove()
         pytest.skip("network namespaces need root and ip")
-    made = Machines(tmp_path, link)
-    yield made
-    made.stop()
-    link.remove()
+    try:
+        made = Machines(tmp_path, link)
+        yield made
+        made.stop()
+    finally:
+        link.remove()
 
 
 def test_a_child_on_another_machine_asks_and_answers(machines: Machines) -> None:
