@@ -5,6 +5,7 @@ The runner sends `initialize` by itself after every start unless the input says 
 
 import json
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -93,7 +94,11 @@ class _Player:
         self._claimed_at: set[int] = set()
         self._update_cursors: dict[str | None, int] = {}
         self._notification_cursor = 0
-        self._variables = {"cwd": str(place.cwd), "home": str(place.home)}
+        self._variables = {
+            "cwd": str(place.cwd),
+            "home": str(place.home),
+            "python": sys.executable,
+        }
 
     async def play(self) -> None:
         left = list(enumerate(self._scenario.steps, start=1))
