@@ -6,7 +6,6 @@ with `expected/`; ``--snapshot-update`` writes that instead. ``check_scenario`` 
 folder and a launcher of the test's own choice, as a coroutine, held to all that the bridge is.
 """
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -132,6 +131,8 @@ class _Scenario:
         self._snapshot = snapshot
 
     def __call__(self) -> "Outcome":
+        from functools import partial
+
         import anyio
 
         from acp_bridge.testing.check import played

@@ -64,7 +64,7 @@ async def play(
     Raises:
         ScenarioError: a wait had no end, a client request was left open, or the agent failed.
     """
-    place = _prepare(scenario, folder)
+    place = prepare(scenario, folder)
     player = _Player(scenario, launcher, place, demands=demands, wait_s=wait_s)
     await player.play()
     return Outcome(scenario, place, player.entries)
@@ -202,9 +202,11 @@ class _Player:
             case steps.Answer():
                 await client.send(self._reply(step))
             case steps.Release():
-                self._release(step.name)
+                release(self._place, step.name)
             case steps.WriteFile():
-                (self._place.cwd / step.path).write_text(step.text, "utf-8")
+                path = self._place.cwd / step.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(str(self._resolve(step.text)), "utf-8", newline="")
             case steps.Fork():
                 await anyio.to_thread.run_sync(self._fork, step)
             case steps.Stop():
@@ -327,13 +329,16 @@ class _Player:
     def _fork(self, step: steps.Fork) -> None:
         make_fork(self._place.home, step.of, step.name, historical=step.historical)
 
-    def _release(self, name: str) -> None:
-        folder = self._place.model.with_name(self._place.model.name + ".releases")
-        folder.mkdir(exist_ok=True)
-        (folder / name).touch()
+
+def release(place: Place, name: str) -> None:
+    """Let the scripted model's wait of that name go on."""
+    folder = place.model.with_name(place.model.name + ".releases")
+    folder.mkdir(exist_ok=True)
+    (folder / name).touch()
 
 
-def _prepare(scenario: Scenario, folder: Path) -> Place:
+def prepare(scenario: Scenario, folder: Path) -> Place:
+    """A scenario's place in an empty folder: workspace, script and stored sessions."""
     folder = folder.resolve()
     place = Place(
         cwd=folder / "workspace",
