@@ -23,6 +23,7 @@ from acp_bridge.ports import (
     ModelInfo,
     ModelRequest,
     PermissionAsk,
+    QuestionsAsk,
     StopChunk,
     TextChunk,
     Tool,
@@ -228,10 +229,13 @@ class _Catalog:
 
 
 class _Nobody:
-    reads_text = writes_text = runs_commands = False
+    reads_text = writes_text = takes_questions = runs_commands = False
 
     async def ask_permission(self, _ask: PermissionAsk) -> Answer:
         return Answer.REJECT
+
+    async def ask_questions(self, ask: QuestionsAsk) -> None:
+        raise AssertionError(ask)
 
     async def read_text(self, path: Path) -> str:
         raise OSError(path)

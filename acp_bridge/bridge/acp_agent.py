@@ -70,7 +70,7 @@ from acp_bridge.errors import (
     RuntimeFailedError,
     SessionNotFoundError,
 )
-from acp_bridge.ports import LiveSession, OptionName, PendingTurn, Runtime
+from acp_bridge.ports import Extras, LiveSession, OptionName, PendingTurn, Runtime
 from acp_bridge.vocabulary import (
     Descendant,
     JsonObject,
@@ -160,10 +160,10 @@ class AcpAgent:
 
     async def new_session(self, params: NewSessionRequest) -> Followed[NewSessionResponse]:
         """Open an empty session."""
-        servers = servers_from_acp(params.mcp_servers)
+        extras = _extras(params)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
-        live = await self._runtime.new_session(cwd, client, servers=servers)
+        live = await self._runtime.new_session(cwd, client, extras=extras)
         session = self._open(live, client)
         response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
@@ -204,11 +204,11 @@ class AcpAgent:
     async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
         """Open a fork of a session; it is not replayed: loading it is what shows its past."""
         self._refuse_child(params.session_id)
-        servers = servers_from_acp(params.mcp_servers)
+        extras = _extras(params)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         source = SessionId(params.session_id)
-        live = await self._runtime.fork_session(source, cwd, client, servers=servers)
+        live = await self._runtime.fork_session(source, cwd, client, extras=extras)
         session = self._open(live, client)
         response = ForkSessionResponse(session_id=live.session_id, **self._choices(session))
         return Followed(response, session.tell_commands)
@@ -332,11 +332,11 @@ class AcpAgent:
 
     async def _reopen(self, params: LoadSessionRequest | ResumeSessionRequest) -> OpenSession:
         self._refuse_child(params.session_id)
-        servers = servers_from_acp(params.mcp_servers)
+        extras = _extras(params)
         cwd = _checked_cwd(params.cwd)
         client = AcpClient(self._calls, self._traits)
         session_id = SessionId(params.session_id)
-        live = await self._runtime.open_session(session_id, cwd, client, servers=servers)
+        live = await self._runtime.open_session(session_id, cwd, client, extras=extras)
         if (known := self._known(live)) is not None:
             return known
         descendants = await descendants_of(live)
@@ -393,6 +393,12 @@ def _stop_reason(end: TurnEnd) -> StopReason:
     if end.code in _OUR_FAULTS:
         raise RuntimeFailedError(details)
     raise ModelFailedError(f"The model call failed: {details}")
+
+
+def _extras(
+    params: NewSessionRequest | LoadSessionRequest | ResumeSessionRequest | ForkSessionRequest,
+) -> Extras:
+    return Extras(servers=servers_from_acp(params.mcp_servers))
 
 
 def _checked_cwd(text: str) -> Path:

@@ -10,7 +10,7 @@ import attrs
 
 from acp_bridge.lsp.actions import Question
 from acp_bridge.lsp.editor import Editor
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
 from acp_bridge.vocabulary import Answer
 
 if TYPE_CHECKING:
@@ -90,6 +90,14 @@ class LspClient:
     async def flow(self) -> None:
         """Wait while the editor reads slower than we write."""
         await self._editor.flow()
+
+    @property
+    def takes_questions(self) -> bool:
+        """An editor without ACP has no form for them."""
+        return False
+
+    async def ask_questions(self, _ask: QuestionsAsk) -> None:
+        """Nobody is asked."""
 
     async def read_text(self, path: Path) -> str:
         """An open document's text. Raises OSError for any other file: the disk has it."""

@@ -25,7 +25,7 @@ from acp_bridge.bridge.subagent_family import Asked
 from acp_bridge.bridge.terminals import ClientTerminals
 from acp_bridge.bridge.tool_calls import text_content
 from acp_bridge.errors import RESOURCE_NOT_FOUND, PeerError, PeerGoneError
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
 from acp_bridge.vocabulary import Answer, SessionId
 
 if TYPE_CHECKING:
@@ -114,6 +114,14 @@ class AcpClient:
                 return Answer.REJECT
             case _:
                 return _ANSWERS[outcome.option_id]
+
+    @property
+    def takes_questions(self) -> bool:
+        """Not yet."""
+        return False
+
+    async def ask_questions(self, _ask: QuestionsAsk) -> None:
+        """Nobody is asked."""
 
     async def read_text(self, path: Path) -> str:
         """The file as the editor has it. Raises OSError."""

@@ -20,7 +20,7 @@ from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
-from acp_bridge.ports import Client, ModelCatalog, SessionPage, Tool
+from acp_bridge.ports import NO_EXTRAS, Client, Extras, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.opened import OpenSessions
 from acp_bridge.runtime.spill import prune_spill
@@ -132,7 +132,7 @@ class EmbeddedRuntime(TaskHolder):
         client: Client,
         session_id: SessionId | None = None,
         *,
-        servers: Sequence[McpServer] = (),
+        extras: Extras = NO_EXTRAS,
     ) -> HarnessSession:
         """A session with an empty log; nothing is stored before its first prompt.
 
@@ -145,7 +145,7 @@ class EmbeddedRuntime(TaskHolder):
         choices = first_choices(self._catalog, self._mode)
         if session_id is None:
             writer = self._store.create(self._new_header(cwd))
-            return self._start(writer, choices, client, servers)
+            return self._start(writer, choices, client, extras)
         if session_folder(session_id) is None:
             raise InvalidParamsError(
                 f"No session can have the id {session_id!r:.100}: it is empty, or too long.",
@@ -156,7 +156,7 @@ class EmbeddedRuntime(TaskHolder):
         async with self._open.moving(session_id):
             await anyio.to_thread.run_sync(self._store.check_unused, session_id)
             header = attrs.evolve(self._new_header(cwd), session_id=session_id)
-            return self._start(self._store.create(header), choices, client, servers)
+            return self._start(self._store.create(header), choices, client, extras)
 
     def _new_header(self, cwd: Path) -> Header:
         return Header(
@@ -171,7 +171,7 @@ class EmbeddedRuntime(TaskHolder):
         cwd: Path | None,
         client: Client,
         *,
-        servers: Sequence[McpServer] = (),
+        extras: Extras = NO_EXTRAS,
     ) -> HarnessSession:
         """A stored session, opened for writing; one that is open already is given again.
 
@@ -179,7 +179,7 @@ class EmbeddedRuntime(TaskHolder):
         """
         if self._subagents.is_live(session_id):
             raise belongs_to_subagent(session_id)
-        open_it = partial(self._open_stored, session_id, cwd, client, servers)
+        open_it = partial(self._open_stored, session_id, cwd, client, extras)
         live = await self._open.opened(session_id, open_it)
         if cwd is not None:
             check_cwd(live.cwd, cwd)
@@ -195,7 +195,7 @@ class EmbeddedRuntime(TaskHolder):
         cwd: Path,
         client: Client,
         *,
-        servers: Sequence[McpServer] = (),
+        extras: Extras = NO_EXTRAS,
     ) -> HarnessSession:
         """A new session that begins with the completed turns of another, which stays as it is."""
         source = self._open.get(session_id)
@@ -203,13 +203,13 @@ class EmbeddedRuntime(TaskHolder):
         if source is not None and not source.events:
             # Nothing is stored yet, so nothing is copied but what was chosen.
             header = self._new_header(cwd)
-            return self._start(self._store.create(header), source.choices, client, servers)
+            return self._start(self._store.create(header), source.choices, client, extras)
         new_id = SessionId(self._outside.new_id())
         made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
         if made.is_stored:
-            return await self.open_session(new_id, cwd, client, servers=servers)
+            return await self.open_session(new_id, cwd, client, extras=extras)
         choices = fallback if source is None else source.choices
-        return self._start(self._store.create(made.header), choices, client, servers)
+        return self._start(self._store.create(made.header), choices, client, extras)
 
     def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
         refuse_subagent(self._store.read_header(session_id))
@@ -235,7 +235,7 @@ class EmbeddedRuntime(TaskHolder):
         session_id: SessionId,
         cwd: Path | None,
         client: Client,
-        servers: Sequence[McpServer],
+        extras: Extras,
     ) -> HarnessSession:
         # Without any model nothing can be continued: say so before anything is opened.
         self._catalog.open(None)
@@ -247,7 +247,7 @@ class EmbeddedRuntime(TaskHolder):
         writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
         memory = SessionMemory(writer.events)
         choices, notice = stored_choices(self._catalog, memory, self._mode)
-        session = self._start(writer, choices, client, servers, memory=memory)
+        session = self._start(writer, choices, client, extras, memory=memory)
         if notice is not None:
             session.note(notice)
         return session
@@ -257,7 +257,7 @@ class EmbeddedRuntime(TaskHolder):
         writer: LogWriter,
         choices: Choices,
         client: Client,
-        servers: Sequence[McpServer],
+        extras: Extras,
         *,
         memory: SessionMemory | None = None,
     ) -> HarnessSession:
@@ -269,7 +269,7 @@ class EmbeddedRuntime(TaskHolder):
         else:
             self._places = max(self._places, int(place.partition("/")[0]))
         desk = self._desk(writer, choices, client, memory, place, self._tools)
-        self._give_servers(desk, servers)
+        self._give_servers(desk, extras.servers)
         session = HarnessSession(desk, detaches=self._detaches)
         self._open.add(session.session_id, session)
         self.run(partial(self._serve, session))

@@ -1,10 +1,18 @@
 """A child's client: its root's, with the child's name on every question."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 
-from acp_bridge.ports import Client, ClientCommand, CommandEnd, PermissionAsk
+from acp_bridge.ports import (
+    Client,
+    ClientCommand,
+    CommandEnd,
+    PermissionAsk,
+    QuestionAnswer,
+    QuestionsAsk,
+)
 from acp_bridge.vocabulary import Answer, SessionId
 
 
@@ -33,6 +41,15 @@ class ChildClient:
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         """The user's answer to the child."""
         return await self._client.ask_permission(attrs.evolve(ask, child_id=self._child_id))
+
+    @property
+    def takes_questions(self) -> bool:
+        """As the root's."""
+        return self._client.takes_questions
+
+    async def ask_questions(self, ask: QuestionsAsk) -> Sequence[QuestionAnswer] | None:
+        """The user's answers to the child."""
+        return await self._client.ask_questions(attrs.evolve(ask, child_id=self._child_id))
 
     async def read_text(self, path: Path) -> str:
         """As the root's."""

@@ -25,7 +25,7 @@ from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.harness.waiting import WaitingPrompt
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk, Tool
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk, QuestionsAsk, Tool
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.vocabulary import (
@@ -54,6 +54,7 @@ class FakeClient:
     reads_text = False
     writes_text = False
     runs_commands = False
+    takes_questions = False
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -65,6 +66,9 @@ class FakeClient:
         if self.replier is not None:
             return await self.replier(ask)
         return self.answers.pop(0)
+
+    async def ask_questions(self, ask: QuestionsAsk) -> None:
+        raise AssertionError(ask)
 
     async def read_text(self, path: Path) -> str:
         raise AssertionError(f"read of {path} without the capability")

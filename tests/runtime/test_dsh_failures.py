@@ -17,7 +17,7 @@ from acp_bridge.errors import (
     SessionConflictError,
 )
 from acp_bridge.harness.memory import NOTICE_ROW
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, Extras, PermissionAsk, QuestionsAsk
 from acp_bridge.runtime.dsh.adapter import DshRuntime, Outside
 from acp_bridge.runtime.dsh.models import DshModels
 from acp_bridge.runtime.dsh.session import DshSession
@@ -32,10 +32,13 @@ PROGRAM = Path(__file__).with_name("fake_dsh_program.py")
 class Nobody:
     """A client that offers nothing and is asked nothing."""
 
-    reads_text = writes_text = runs_commands = False
+    reads_text = writes_text = runs_commands = takes_questions = False
 
     async def ask_permission(self, _ask: PermissionAsk) -> Answer:
         raise AssertionError
+
+    async def ask_questions(self, ask: QuestionsAsk) -> None:
+        raise AssertionError(ask)
 
     async def read_text(self, _path: Path) -> str:
         raise AssertionError
@@ -149,7 +152,7 @@ async def test_what_is_told_is_what_is_stored_row_by_row(world: World) -> None:
 async def test_servers_that_the_editor_gives_are_said_to_be_unused(world: World) -> None:
     server = HttpServer("far away", f"http://127.0.0.1/{SECRET}")
     async with world.runtime() as runtime:
-        session = await runtime.new_session(world.cwd, Nobody(), servers=[server])
+        session = await runtime.new_session(world.cwd, Nobody(), extras=Extras(servers=[server]))
         session.attach(world.told.append)
         assert await prompted(session) == TurnEnd("completed")
     notices = [row.data for row in world.rows() if row.type == NOTICE_ROW]

@@ -21,7 +21,7 @@ from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.script import script_from_text
 from acp_bridge.models.scripted import ScriptedModel
-from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, Model, PermissionAsk, QuestionsAsk
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.runtime.stored import PAGE_SIZE
 from acp_bridge.sessions import Header, SessionStore
@@ -36,10 +36,14 @@ class Nobody:
     reads_text = False
     writes_text = False
     runs_commands = False
+    takes_questions = False
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         del ask
         return Answer.REJECT
+
+    async def ask_questions(self, ask: QuestionsAsk) -> None:
+        raise AssertionError(ask)
 
     async def read_text(self, path: Path) -> str:
         raise AssertionError(path)

@@ -18,7 +18,7 @@ import attrs
 
 from acp_bridge.errors import BridgeError
 from acp_bridge.harness.mcp.naming import shown
-from acp_bridge.ports import Client, SessionPage
+from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.dsh.asking import Asking
 from acp_bridge.runtime.dsh.control import PATCH_FILE
@@ -126,11 +126,11 @@ class DshRuntime(TaskHolder):
         self._models.forget()
 
     async def new_session(
-        self, cwd: Path, client: Client, *, servers: Sequence[McpServer] = ()
+        self, cwd: Path, client: Client, *, extras: Extras = NO_EXTRAS
     ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
         self._models.check()
-        return self._start(self._new_header(cwd), client, servers, model=self._models.first())
+        return self._start(self._new_header(cwd), client, extras, model=self._models.first())
 
     async def open_session(
         self,
@@ -138,10 +138,10 @@ class DshRuntime(TaskHolder):
         cwd: Path,
         client: Client,
         *,
-        servers: Sequence[McpServer] = (),
+        extras: Extras = NO_EXTRAS,
     ) -> DshSession:
         """A stored session; one that is open already is given again."""
-        open_it = partial(self._open_stored, session_id, cwd, client, servers)
+        open_it = partial(self._open_stored, session_id, cwd, client, extras)
         live = await self._open.opened(session_id, open_it)
         check_cwd(live.cwd, cwd)
         return live
@@ -152,7 +152,7 @@ class DshRuntime(TaskHolder):
         cwd: Path,
         client: Client,
         *,
-        servers: Sequence[McpServer] = (),
+        extras: Extras = NO_EXTRAS,
     ) -> DshSession:
         """A new session that begins with the completed turns of another, which stays as it is.
 
@@ -163,14 +163,14 @@ class DshRuntime(TaskHolder):
         if source is not None:
             if not source.events:
                 return self._start(
-                    self._new_header(cwd), client, servers, model=source.model, mode=source.mode
+                    self._new_header(cwd), client, extras, model=source.model, mode=source.mode
                 )
             await until_stored(self._store, session_id, source.events[-1].seq)
         new_id = SessionId(self._outside.new_id())
         made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
         if made.is_stored:
-            return await self.open_session(new_id, cwd, client, servers=servers)
-        return self._start(made.header, client, servers, model=self._models.first())
+            return await self.open_session(new_id, cwd, client, extras=extras)
+        return self._start(made.header, client, extras, model=self._models.first())
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
@@ -203,7 +203,7 @@ class DshRuntime(TaskHolder):
         )
 
     async def _open_stored(
-        self, session_id: SessionId, cwd: Path, client: Client, servers: Sequence[McpServer]
+        self, session_id: SessionId, cwd: Path, client: Client, extras: Extras
     ) -> DshSession:
         self._models.check()  # without a key nothing can be continued: say so before anything
 
@@ -212,13 +212,13 @@ class DshRuntime(TaskHolder):
 
         read = partial(continue_log, self._store, session_id, check=check)
         header, events = await anyio.to_thread.run_sync(read)
-        return self._start(header, client, servers, model=self._models.first(), events=events)
+        return self._start(header, client, extras, model=self._models.first(), events=events)
 
     def _start(
         self,
         header: Header,
         client: Client,
-        servers: Sequence[McpServer],
+        extras: Extras,
         *,
         model: ModelChoice,
         mode: Mode | None = None,
@@ -241,7 +241,7 @@ class DshRuntime(TaskHolder):
             mode=mode or self._mode,
             model=model,
             events=events or (),
-            notice=_note_on(servers),
+            notice=_note_on(extras.servers),
         )
         self._open.add(session.session_id, session)
         self.group.start_soon(self._serve, session)

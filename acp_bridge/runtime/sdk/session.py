@@ -8,7 +8,14 @@ import anyio
 import anyio.abc
 
 from acp_bridge.errors import BridgeError, RuntimeFailedError
-from acp_bridge.ports import ClientCommand, CommandEnd, LiveSession, PendingTurn, PermissionAsk
+from acp_bridge.ports import (
+    ClientCommand,
+    CommandEnd,
+    LiveSession,
+    PendingTurn,
+    PermissionAsk,
+    QuestionsAsk,
+)
 from acp_bridge.runtime.sdk.feed import Feed, Notice
 from acp_bridge.vocabulary import Answer, Prompt, RuntimeEvent, TurnEnd
 
@@ -41,6 +48,7 @@ class SdkClient:
     reads_text: Final = False
     writes_text: Final = False
     runs_commands: Final = False
+    takes_questions: Final = False
 
     def __init__(self, flow: Callable[[], Awaitable[None]]) -> None:
         self._flow = flow
@@ -48,6 +56,9 @@ class SdkClient:
     async def ask_permission(self, _ask: PermissionAsk) -> Answer:
         """Nobody can be asked."""
         return Answer.UNAVAILABLE
+
+    async def ask_questions(self, _ask: QuestionsAsk) -> None:
+        """Nobody can be asked."""
 
     async def read_text(self, path: Path) -> str:
         """Not offered."""
