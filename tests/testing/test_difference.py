@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from acp_bridge.testing.difference import TOLD_MAX, differences
-from acp_bridge.testing.normal import Files
 
 PINNED = """{"id": 1, "result": {"a": [1, {"b": "x"}]}}
 {"method": "session/update", "params": {"update": {"sessionUpdate": "plan"}}}
@@ -21,8 +20,7 @@ def pinned(tmp_path: Path) -> Path:
 
 
 def told(folder: Path, text: str) -> list[str]:
-    files: Files = {"wire": {"1.jsonl": text}}
-    return differences(folder, files)
+    return differences(folder, {"wire": {"1.jsonl": text}})
 
 
 def test_equal_files_have_none(pinned: Path) -> None:

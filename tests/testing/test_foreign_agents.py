@@ -119,17 +119,25 @@ def test_a_difference_is_told_by_file_line_and_member(project: NewProject) -> No
     )
 
 
+QUICK_AGENT = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    result = {"protocolVersion": 1}
+    if message["method"] == "session/new":
+        result = {"sessionId": "abc"}
+        print("I am new", file=sys.stderr)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
 def test_a_wait_without_an_end_shows_what_came_and_what_the_agent_said(project: NewProject) -> None:
     never = {"await": {"update": {"sessionUpdate": "plan"}}}
-    one = project(NEW, never, agent="python agent.py", options="acp_wait_s = 3")
-    loud = SDK_AGENT.replace(
-        "return acp.NewSession", "print('I am new', file=sys.stderr)\n        return acp.NewSession"
-    ).replace("import asyncio", "import asyncio, sys")
-    one.makepyfile(agent=loud)
-    result = run(one)
-    result.stdout.fnmatch_lines(
+    one = project(NEW, never, agent="python agent.py", options="acp_wait_s = 5")
+    one.makepyfile(agent=QUICK_AGENT)
+    run(one).stdout.fnmatch_lines(
         [
-            "hello, step 2 (AwaitUpdate): no update {'sessionUpdate': 'plan'} within 3 s",
+            "hello, step 2 (AwaitUpdate): no update {'sessionUpdate': 'plan'} within 5 s",
             '*<- {"jsonrpc"*"sessionId"*',
             "I am new",
         ]
@@ -164,7 +172,7 @@ def test_an_agent_is_named_by_a_mark_as_well(project: NewProject) -> None:
     ids=["agent", "program", "checks", "wait", "ids", "scenarios"],
 )
 def test_a_wrong_option_is_named(project: NewProject, agent: str, options: str, told: str) -> None:
-    result = run(project(NEW, agent=agent, options=options))
+    result = project(NEW, agent=agent, options=options).runpytest_inprocess("-p", "no:asyncio")
     assert result.ret != 0
     text = result.stdout.str() + result.stderr.str()
     pytest.LineMatcher(text.splitlines()).fnmatch_lines([told])

@@ -48,7 +48,7 @@ class Moment:
 
 @attrs.frozen(slots=True)
 class Plan:
-    """All that a session's logs say of its user. ``writes`` and ``releases`` are by answer."""
+    """All that a session's logs say of its user. ``writes`` and ``gates`` are by answer."""
 
     turns: list[Turn]
     calls: list[Call]
