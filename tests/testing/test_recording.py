@@ -71,9 +71,7 @@ def test_a_load_of_the_scenario_shows_what_one_of_the_session_does(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "name", ["cancel-while-a-tool-runs", "allow-always-bash", "tool-ids-reused"]
-)
+@pytest.mark.parametrize("name", ["cancel-while-a-tool-runs", "allow-always-bash", "process-turn"])
 def test_commands_are_answered_and_never_run(name: str, tmp_path: Path) -> None:
     report = recorded(SNAPSHOTS / name, tmp_path)
     assert (report.unlike, report.unsteady) == ([], [])

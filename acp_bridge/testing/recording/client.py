@@ -81,6 +81,7 @@ class ReliveClient:
         self._held: list[JsonObject] = []
         self._replies: list[tuple[JsonObject, JsonObject, Callable[[], bool]]] = []
         self._held_calls: set[str] = set()
+        self._asked: list[Call] = []
         self._session = ""
         self._turn_start = 0
 
@@ -296,6 +297,7 @@ class ReliveClient:
         match message["method"]:
             case "session/request_permission":
                 call = self._by_tool_call.get(str(obj(params["toolCall"])["toolCallId"]))
+                self._asked += [call] if call is not None else []
                 if call is not None and call.decision == "cancelled" and call.was_cut:
                     self._held.append(message)
                     self._held_calls.add(call.call_id)
@@ -304,8 +306,10 @@ class ReliveClient:
                 return
             case "terminal/create":
                 terminal = f"terminal-{len(self._terminals) + 1}"
-                self._terminals[terminal] = self._command(str(arr(params.get("args"))[-1]))
-                result = {"terminalId": terminal}
+                call = self._command(str(arr(params.get("args"))[-1]))
+                self._terminals[terminal] = call
+                self._replies.append((message, {"terminalId": terminal}, self._next_asked(call)))
+                return
             case "terminal/wait_for_exit":
                 call = self._terminals[str(params["terminalId"])]
                 if call.was_cut:
@@ -340,6 +344,22 @@ class ReliveClient:
                     ]
                     closed = self._are_closed(quick, start=self._turn_start)
                     return lambda: closed() or anyio.current_time() > late
+        return lambda: True
+
+    def _next_asked(self, command: Call) -> Callable[[], bool]:
+        """Whether the question that follows a command's, in the same answer, has come."""
+        late = anyio.current_time() + BESIDE_S
+        for said in (said for turn in self._plan.turns for said in turn.answers):
+            if command.place == "1" and command.call_id in said.calls:
+                behind = said.calls[said.calls.index(command.call_id) + 1 :]
+                asked = [
+                    one
+                    for one in self._plan.calls
+                    if one.call_id in behind and one.decision is not None
+                ]
+                if asked:
+                    first = asked[0]
+                    return lambda: first in self._asked or anyio.current_time() > late
         return lambda: True
 
     def _command(self, line: str) -> Call:

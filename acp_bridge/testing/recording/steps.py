@@ -147,7 +147,8 @@ class _Fold:
         self._update = self._closing
         self._wait(beside=True)
         name = self._names[f"client {line.message.get('id')!r}"]
-        self._claim(name)
+        for one in list(self._open):  # all that came before the reply came without it
+            self._claim(one)
         kind = _chosen(obj(request.get("params")), line.message)
         if kind is not None:
             self.steps.append({"answer": {"to": name, "choose": kind}})
