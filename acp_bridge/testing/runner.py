@@ -34,6 +34,10 @@ STORE_POLL_S = 0.01
 """How often the store is looked at: the agent may be another process, which tells nobody."""
 
 
+FILE_WAIT_S = 30.0
+"""The bound for a file that another program makes, which may have to start first."""
+
+
 @attrs.frozen(slots=True)
 class Outcome:
     """What a scenario left: the transcript and the place with its files."""
@@ -203,10 +207,8 @@ class _Player:
                 await client.send(self._reply(step))
             case steps.Release():
                 release(self._place, step.name)
-            case steps.WriteFile():
-                path = self._place.cwd / step.path
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(str(self._resolve(step.text)), "utf-8", newline="")
+            case steps.WriteFile() | steps.AwaitFile():
+                await self._file(step, client)
             case steps.Fork():
                 await anyio.to_thread.run_sync(self._fork, step)
             case steps.Stop():
@@ -279,6 +281,19 @@ class _Player:
                 await anyio.sleep(STORE_POLL_S)
         what = f"{found} rows {step.partial} and not {step.times}"
         raise ScenarioError(f"{what} within {self._wait_s:g} s\n{client.seen()}")
+
+    async def _file(self, step: steps.WriteFile | steps.AwaitFile, client: ScriptedClient) -> None:
+        path = self._place.cwd / step.path
+        if isinstance(step, steps.WriteFile):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(self._resolve(step.text)), "utf-8", newline="")
+            return
+        with anyio.move_on_after(FILE_WAIT_S):
+            while True:
+                if await anyio.to_thread.run_sync(path.exists):
+                    return
+                await anyio.sleep(STORE_POLL_S)
+        raise ScenarioError(f"no file {step.path} within {FILE_WAIT_S:g} s\n{client.seen()}")
 
     def _stored(self, partial: JsonObject) -> int:
         store = SessionStore(self._place.home / "sessions", clock=lambda: 0)

@@ -1,5 +1,7 @@
 """A small MCP server on the official library: two tools, one of which fails."""
 
+from pathlib import Path
+
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("shelf")
@@ -17,4 +19,5 @@ def lend(title: str) -> str:
     raise ValueError(f"{title} is lent already")
 
 
+Path("started").touch()  # the scenario waits for it: a prompt waits for a server only so long
 server.run("stdio")
