@@ -88,6 +88,8 @@ def answer_initialize(
                 "fork": {},
                 "close": {},
                 "delete": {},
+                "additionalDirectories": {},
+                "systemPrompt": {},
             },
             "auth": {"logout": {}},
         },

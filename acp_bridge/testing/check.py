@@ -41,14 +41,23 @@ async def played(
     if scenario.wire == "sdk":
         found = broken_sdk_rules(outcome.entries)
     else:
-        found = problems(outcome.entries, demands=demands, killed_runs=killed_runs(scenario))
+        found = problems(
+            outcome.entries,
+            demands=demands,
+            killed_runs=killed_runs(scenario),
+            detaches=detaches(scenario),
+        )
     if found:
         raise ScenarioError(f"{folder.name}:\n" + "\n".join(found))
     return outcome
 
 
 def problems(
-    entries: list[Entry], *, demands: Demands = OURS, killed_runs: tuple[int, ...] = ()
+    entries: list[Entry],
+    *,
+    demands: Demands = OURS,
+    killed_runs: tuple[int, ...] = (),
+    detaches: bool = False,
 ) -> list[str]:
     """What the official schema and the rules say about a transcript."""
     checks = {"strict": official_schema, "known": known_schema}
@@ -58,7 +67,7 @@ def problems(
         return found
     return [
         *found,
-        *broken_rules(entries, killed_runs=killed_runs),
+        *broken_rules(entries, killed_runs=killed_runs, detaches=detaches),
         *replay_differences(entries, killed_runs=killed_runs),
     ]
 
@@ -69,13 +78,27 @@ def killed_runs(scenario: Scenario) -> tuple[int, ...]:
     return tuple(run for run, stop in enumerate(stops, start=1) if stop.how == "kill")
 
 
+def detaches(scenario: Scenario) -> bool:
+    """Whether its prompts wait for no subagent."""
+    pairs = zip(scenario.flags, scenario.flags[1:], strict=False)
+    return ("--background", "detach") in pairs
+
+
 UNSTABLE_TYPES = (
     "ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities", "SubagentUpdate",
     "SubagentSessionCapabilities", "SessionCancelCapabilities", "StateUpdate", "RunningStateUpdate",
     "IdleStateUpdate", "RequiresActionStateUpdate", "UnknownStateUpdate", "ErrorStopReason",
-    "Usage", "SessionMessage", "SessionMessageChunk",
+    "Usage", "SessionMessage", "SessionMessageChunk", "SessionSystemPromptCapabilities",
+    "SessionSystemPromptModeCapabilities", "SessionSystemPromptOverrideCapabilities",
+    "SystemPrompt", "SystemPromptMode",
 )  # fmt: skip
-UNSTABLE_FIELDS = (("SessionCapabilities", "fork"),)
+UNSTABLE_FIELDS = (
+    ("SessionCapabilities", "fork"),
+    ("SessionCapabilities", "systemPrompt"),
+    ("NewSessionRequest", "systemPrompt"),
+    ("LoadSessionRequest", "systemPrompt"),
+    ("ResumeSessionRequest", "systemPrompt"),
+)
 UNSTABLE_TAGS = (
     (
         "SessionUpdate",
@@ -83,7 +106,7 @@ UNSTABLE_TAGS = (
         ("subagent_update", "session_message", "session_message_chunk"),
     ),
 )
-"""What is spoken beyond the stable schema: forks and subagents, for clients that ask for them."""
+"""What is spoken beyond the pinned stable schema, to clients that ask for it."""
 
 
 @cache
