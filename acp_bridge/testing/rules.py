@@ -44,7 +44,7 @@ NEEDS = {
     "terminal/wait_for_exit": "terminal",
     "terminal/kill": "terminal",
     "terminal/release": "terminal",
-    "elicitation/create": "elicitation",
+    "elicitation/create": "elicitation.form",
 }
 """The capability that each client method needs; `session/request_permission` needs none."""
 
