@@ -88,6 +88,15 @@ class LiveSession(Protocol):
     def admit(self, prompt: Prompt | Command) -> PendingTurn:
         """Take a prompt or a command, synchronously, first in first out."""
 
+    async def interject(self, prompt: Prompt) -> bool:
+        """Put what the user says before the next step of what runs.
+
+        False: nothing runs, or it ends just now, and the prompt was not taken.
+
+        Raises:
+            StoreFailedError: the disk refused; the prompt was not taken.
+        """
+
     @property
     def commands(self) -> Sequence[CommandInfo]:
         """The slash commands that `admit` takes."""

@@ -155,6 +155,8 @@ def turn_updates_only_in_turns(lines: list[Line]) -> Iterator[str]:
         for line in run:
             if line.method in {"session/prompt", "session/load"}:
                 open_requests += 1 if line.kind == "request" else -1
+            if obj(line.message.get("result")).get("outcome") == "startedNewTurn":
+                open_requests += 1  # by `_session/steering`; no answer tells its end
             kind = line.update.get("sessionUpdate")
             if kind in TURN_UPDATES and open_requests == 0 and not child_of(line.update):
                 yield f"{kind} outside a turn: {_shown(line)}"

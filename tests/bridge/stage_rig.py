@@ -133,6 +133,9 @@ class ActedSession:
     def attach(self, consumer: Consumer) -> None:
         self._stage.consumers.append(consumer)
 
+    async def interject(self, prompt: Prompt) -> bool:
+        raise NotImplementedError
+
     def admit(self, prompt: Prompt | Command) -> ActedTurn:
         self._stage.prompts.append(prompt)
         turn = ActedTurn()
