@@ -99,6 +99,9 @@ class Choices(TypedDict, total=False):
     config_options: list[SessionConfigOption]
 
 
+WITHDRAWN_WAIT_S = 10.0
+"""How long a prompt that the client gave up waits for its turn's end; longer than that takes."""
+
 _OUR_FAULTS = frozenset({"STORE", "INTERNAL"})
 
 
@@ -315,7 +318,14 @@ class AcpAgent:
             end = await turn.ended()
         except anyio.get_cancelled_exc_class():
             if not self._is_gone():
-                turn.withdraw()  # by $/cancel_request: the request is unwanted, so is its turn
+                # By $/cancel_request: the request is unwanted, so is its turn. What that still
+                # tells, as the end of its calls, comes before the answer.
+                turn.withdraw()
+                if turn.runs:
+                    with anyio.move_on_after(WITHDRAWN_WAIT_S, shield=True):
+                        await turn.ended()
+                        async with session.client.showing:
+                            pass
                 raise
             # The connection has ended: the log says so, and who still reads gets an answer.
             with anyio.CancelScope(shield=True):

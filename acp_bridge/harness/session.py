@@ -359,6 +359,7 @@ class HarnessSession:
 
     async def _run(self, waiting: WaitingPrompt) -> None:
         end = TurnEnd("aborted")
+        waiting.begin()
         self._running = waiting
         waiting.stops = lambda: self._stop_children(self._desk.abort)
         if not self._closing:
@@ -424,6 +425,7 @@ class HarnessSession:
     async def _answer_command(self, waiting: WaitingPrompt) -> None:
         """A command that comes while a prompt is held takes nothing from it."""
         end = TurnEnd("aborted")
+        waiting.begin()
         try:
             with waiting.scope:
                 end = await self._first(waiting.prompt)

@@ -59,6 +59,10 @@ class PendingTurn(Protocol):
     async def ended(self) -> TurnEnd:
         """Wait for the end of this prompt's turn. Cancelling the wait does not stop the turn."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether its turn has begun and is not over: then its end is near once withdrawn."""
+
     def withdraw(self) -> None:
         """End this prompt's turn, or never start it; the others stay. Over already: no-op."""
 

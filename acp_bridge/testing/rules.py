@@ -191,13 +191,21 @@ def chunks_have_message_ids(lines: list[Line]) -> Iterator[str]:
 def calls_are_announced_and_closed(lines: list[Line]) -> Iterator[str]:
     """A call is announced once, updated with a status, and closed before the turn's answer.
 
-    A subagent's work may outlive its parent's turn.
+    A subagent's work may outlive its parent's turn. A prompt that never ran has no calls.
     """
     for _, run in _by_session(lines):
         status: dict[str, JsonValue] = {}
         children: set[str] = set()
+        prompts: list[JsonValue] = []
         for line in run:
-            yield from _call_breaches(line, status, children)
+            prompt_id = line.message.get("id") if line.method == "session/prompt" else None
+            if prompt_id is not None and line.kind == "request":
+                prompts.append(prompt_id)
+            waits = prompt_id in prompts[1:]
+            if prompt_id in prompts and line.kind == "response":
+                prompts.remove(prompt_id)
+            if not waits:
+                yield from _call_breaches(line, status, children)
 
 
 def titles_are_one_short_line(lines: list[Line]) -> Iterator[str]:

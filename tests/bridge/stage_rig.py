@@ -109,6 +109,10 @@ class ActedTurn:
         assert self._end is not None
         return self._end
 
+    @property
+    def runs(self) -> bool:
+        raise AssertionError("no play withdraws a prompt")
+
     def withdraw(self) -> None:
         raise AssertionError("no play withdraws a prompt")
 
