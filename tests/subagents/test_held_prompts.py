@@ -18,7 +18,7 @@ from family_rig import (
 from harness_rig import FakeClient
 
 from acp_bridge.errors import InvalidParamsError
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import (
     Command,
     Draft,
