@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import attrs
 
-from acp_bridge.errors import InvalidParamsError
+from acp_bridge.errors import BridgeError, InvalidParamsError
 from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.modes import MODES
@@ -79,10 +79,10 @@ async def _log_end(desk: Desk, command_id: str, said: _Said) -> None:
     await desk.committer.commit([Draft("command/done", done)])
 
 
-async def _help(_desk: Desk, _argument: str, _command_id: str) -> _Said:
+async def _help(desk: Desk, _argument: str, _command_id: str) -> _Said:
     lines = [
         f"- `/{info.name}{'' if info.hint is None else ' ' + info.hint}`: {info.description}"
-        for info in COMMANDS
+        for info in commands_of(desk)
     ]
     return _Said("\n".join(lines))
 
@@ -117,6 +117,20 @@ async def _title(desk: Desk, argument: str, _command_id: str) -> _Said:
     return _Said(f"The title is now: {title}")
 
 
+async def _fork(desk: Desk, _argument: str, _command_id: str) -> _Said:
+    try:
+        fork_id = await desk.fork()
+    except BridgeError as failure:
+        return _Said(failure.details, is_error=True)
+    if fork_id is None:
+        return _Said("There is nothing to fork yet: no turn is completed.", is_error=True)
+    return _Said(
+        f"Forked: session `{fork_id}` begins with the completed turns of this one, which goes on "
+        "as it is. Open it from your editor's list of sessions; "
+        f"`acp-bridge sessions show {fork_id}` prints it."
+    )
+
+
 async def _compact(desk: Desk, argument: str, command_id: str) -> _Said:
     from acp_bridge.harness.compaction import compact_by_hand
 
@@ -139,6 +153,7 @@ _KNOWN: Final = {
         _Known(CommandInfo("mode", "Show or switch the permission mode", "[MODE]"), _mode),
         _Known(CommandInfo("model", "Show or switch the model", "[MODEL]"), _model),
         _Known(CommandInfo("title", "Name this session", "TITLE"), _title),
+        _Known(CommandInfo("fork", "Begin another session with the turns of this one"), _fork),
         _Known(
             CommandInfo(
                 "compact",
@@ -152,4 +167,11 @@ _KNOWN: Final = {
 }
 
 COMMANDS: Final = tuple(known.info for known in _KNOWN.values())
-"""Every command, as clients are told of them."""
+"""Every command of ours, as clients are told of them."""
+
+COMMAND_NAMES: Final = frozenset(_KNOWN)
+
+
+def commands_of(desk: Desk) -> list[CommandInfo]:
+    """The session's commands: ours, then those that people have written down."""
+    return [*COMMANDS, *(command.info for command in desk.project.found.commands)]

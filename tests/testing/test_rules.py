@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from acp_bridge.testing.rules import RULES, broken_rules
+from acp_bridge.testing.rules import RULES, TURN_RULES, broken_rules
 from acp_bridge.testing.transcript import Entry
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
@@ -151,7 +151,7 @@ def without(entries: list[Entry], wanted: str) -> list[Entry]:
         (without(native(), "failed"), "subagents_are_told_in_order"),
         (without(native(), "requires_action"), "subagents_are_told_in_order"),
         (without(native(), "running"), "only_known_sessions"),
-        ([*native()[1:]], "only_updates_that_are_negotiated"),
+        ([*native()[1:]], "only_what_the_client_offers"),
         (
             [
                 *native(),
@@ -168,6 +168,13 @@ def without(entries: list[Entry], wanted: str) -> list[Entry]:
 )
 def test_a_breach_in_what_is_told_of_a_subagent_is_found(entries: list[Entry], rule: str) -> None:
     assert rule in {sentence.split(": ")[0] for sentence in broken_rules(entries)}
+
+
+def test_detached_a_session_with_subagents_may_have_turns_of_its_own() -> None:
+    late = update("agent_message_chunk", messageId="9.1.1.0", content={"type": "text", "text": "x"})
+    assert broken_rules([*native(), late], detaches=True) == []
+    assert broken_rules([*native(), late])
+    assert broken_rules([*good(), late], detaches=True)
 
 
 def test_a_call_that_shows_a_subagent_may_outlive_the_turn() -> None:
@@ -365,15 +372,15 @@ BREACHES: dict[str, tuple[str, Breach]] = {
         ),
     ),
     "a notice that nobody asked for": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: e.insert(DONE, update("notice", severity="info", title="Hm.")),
     ),
     "a plan with an id that nobody asked for": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: e.insert(DONE, update("plan_removed", planId="p")),
     ),
     "a plan without an id where one was asked for": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: taking(e, plan={}).insert(DONE, update("plan", entries=[])),
     ),
     "a subagent that is idle with an open call": (
@@ -381,7 +388,7 @@ BREACHES: dict[str, tuple[str, Breach]] = {
         lambda e: e.__setitem__(slice(None), without(native(), "failed")),
     ),
     "subagents not negotiated": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: e.insert(ANSWERED, told("running")),
     ),
     "no answer": ("every_request_gets_one_answer", lambda e: e.pop(ANSWERED)),
@@ -405,7 +412,9 @@ def test_a_compaction_that_was_negotiated_and_ends_is_fine() -> None:
 
 def test_every_rule_has_a_breach() -> None:
     named = {rule for rule, _ in BREACHES.values()}
-    assert named == {rule.__name__ for rule in RULES} | {"every_request_gets_one_answer"}
+    assert named == {rule.__name__ for rule in (*RULES, *TURN_RULES)} | {
+        "every_request_gets_one_answer"
+    }
 
 
 def test_a_killed_run_may_owe_answers() -> None:

@@ -6,7 +6,7 @@ Sessions are those of its home (``$DSH_HOME/sessions``), listed, read, forked an
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ import anyio.abc
 import anyio.to_thread
 import attrs
 
-from acp_bridge.errors import BridgeError
+from acp_bridge.errors import BridgeError, InvalidParamsError
 from acp_bridge.harness.mcp.naming import shown
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
@@ -41,7 +41,7 @@ from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
-from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
+from acp_bridge.vocabulary import Event, Mode, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +129,7 @@ class DshRuntime(TaskHolder):
         self, cwd: Path, client: Client, *, extras: Extras = NO_EXTRAS
     ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
+        _check(extras)
         self._models.check()
         return self._start(self._new_header(cwd), client, extras, model=self._models.first())
 
@@ -141,9 +142,11 @@ class DshRuntime(TaskHolder):
         extras: Extras = NO_EXTRAS,
     ) -> DshSession:
         """A stored session; one that is open already is given again."""
+        _check(extras)
         open_it = partial(self._open_stored, session_id, cwd, client, extras)
         live = await self._open.opened(session_id, open_it)
         check_cwd(live.cwd, cwd)
+        live.folders = extras.folders
         return live
 
     async def fork_session(
@@ -158,6 +161,7 @@ class DshRuntime(TaskHolder):
 
         It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
         """
+        _check(extras)
         self._models.check()
         source = self._open.get(session_id)
         if source is not None:
@@ -241,7 +245,8 @@ class DshRuntime(TaskHolder):
             mode=mode or self._mode,
             model=model,
             events=events or (),
-            notice=_note_on(extras.servers),
+            notice=_note_on(extras),
+            folders=extras.folders,
         )
         self._open.add(session.session_id, session)
         self.group.start_soon(self._serve, session)
@@ -310,10 +315,28 @@ class DshRuntime(TaskHolder):
             await self._client.flow()
 
 
-def _note_on(servers: Sequence[McpServer]) -> str | None:
+def _check(extras: Extras) -> None:
+    """Refuse what cannot be applied and must not be dropped (ACP v1, system prompt)."""
+    if extras.system_prompt:
+        raise InvalidParamsError(
+            "DeepSeek Harness takes no system prompt of a client: leave it out, or let the session "
+            "run with --runtime embedded.",
+            field="systemPrompt",
+        )
+
+
+def _note_on(extras: Extras) -> str | None:
+    """What the user must know of what the client gave."""
     # Hosts send their servers always, so refusing would lock them out.
-    if not servers:
-        return None
-    logger.warning("%d MCP servers are not used by this runtime", len(servers))
-    names = ", ".join(shown(server.name) for server in servers)
-    return f"MCP servers of the editor are not used with --runtime dsh: {names}."
+    notes = []
+    if extras.servers:
+        logger.warning("%d MCP servers are not used by this runtime", len(extras.servers))
+        names = ", ".join(shown(server.name) for server in extras.servers)
+        notes.append(f"MCP servers of the editor are not used with --runtime dsh: {names}.")
+    if extras.folders:
+        names = ", ".join(map(str, extras.folders))
+        notes.append(
+            f"DeepSeek Harness is not told of the additional folders ({names}): name paths in them "
+            "in full. What you let it change there it changes without its sandbox."
+        )
+    return " ".join(notes) or None

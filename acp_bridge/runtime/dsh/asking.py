@@ -67,7 +67,8 @@ class Asking:
         if session is None:
             return Judgement("refuse", reason="nobody here knows the session of this call")
         grants = session.grants[call.session_id]
-        rules = Rules(session.mode, session.cwd.resolve(), self._temp_dir, grants)
+        folders = [folder.resolve() for folder in session.folders]
+        rules = Rules(session.mode, session.cwd.resolve(), self._temp_dir, grants, folders)
         name, arguments, cwd = call.tool_name, call.arguments, Path(call.cwd)
         judged = judge(name, arguments, cwd=cwd, rules=rules)
         if judged.verdict == "ask":

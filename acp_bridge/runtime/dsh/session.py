@@ -113,8 +113,11 @@ class DshSession:
         model: ModelChoice,
         events: Sequence[Event] = (),
         notice: str | None = None,
+        folders: Sequence[Path] = (),
     ) -> None:
         assert header.cwd is not None
+        self.folders = folders
+        """More roots of the workspace, as the client gave them at the last opening."""
         self._shop = shop
         self._header = header
         self.client = client
