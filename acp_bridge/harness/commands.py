@@ -12,7 +12,6 @@ import attrs
 
 from acp_bridge.errors import BridgeError, InvalidParamsError
 from acp_bridge.harness.choosing import choose, options_of
-from acp_bridge.harness.compaction import compact_by_hand
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.modes import MODES
 from acp_bridge.harness.standing import birth_rows
@@ -133,6 +132,8 @@ async def _fork(desk: Desk, _argument: str, _command_id: str) -> _Said:
 
 
 async def _compact(desk: Desk, argument: str, command_id: str) -> _Said:
+    from acp_bridge.harness.compaction import compact_by_hand
+
     made = await compact_by_hand(desk, command_id=command_id, instructions=argument)
     match made:
         case None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -19,12 +19,13 @@ from acp_bridge.harness.commands import COMMAND_NAMES
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Choices, Desk, Given, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
-from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.project.lookout import Project, Sources
 from acp_bridge.harness.session import HarnessSession
+from acp_bridge.harness.tools import asking_tools
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.runtime.late_children import LateChildren
 from acp_bridge.runtime.opened import OpenSessions
 from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.runtime.stored import (
@@ -40,15 +41,15 @@ from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.paths import INDEX_NAME, session_folder
-from acp_bridge.sessions.query import LiveLog, SessionQuery
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.subagents.delegation import Limits
-from acp_bridge.subagents.service import SubagentService
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
 if TYPE_CHECKING:
+    from acp_bridge.sessions.query import LiveLog
     from acp_bridge.subagents.remote_home import RemoteHome
+    from acp_bridge.subagents.service import SubagentService
 
 logger = logging.getLogger(__name__)
 
@@ -116,22 +117,40 @@ class EmbeddedRuntime(TaskHolder):
             runs_here=runs_here,
             compacts=compacts,
         )
-        self._subagents = SubagentService(
+        self._limits = limits
+        self._remote = remote
+        self._children = LateChildren(self._made_subagents, lambda: self._subagents)
+        self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
+        self._tools_that_ask = ToolBox(lambda: [*self._tools.values(), *asking_tools()])
+        self._open: OpenSessions[HarnessSession] = OpenSessions()
+        self._places = 0
+        if remote is not None:
+            remote.bind(self._subagents, self._store, limits)
+
+    @cached_property
+    def _subagents(self) -> "SubagentService":
+        from acp_bridge.sessions.query import SessionQuery
+        from acp_bridge.subagents.service import SubagentService
+
+        return SubagentService(
             self,
             store=self._store,
             query=SessionQuery(self._store, self._live),
-            catalog=catalog,
-            clock=outside.clock,
-            new_id=outside.new_id,
-            limits=limits,
-            elsewhere=remote,
+            catalog=self._catalog,
+            clock=self._outside.clock,
+            new_id=self._outside.new_id,
+            limits=self._limits,
+            elsewhere=self._remote,
         )
-        self._remote = remote
-        if remote is not None:
-            remote.bind(self._subagents, self._store, limits)
-        self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
-        self._open: OpenSessions[HarnessSession] = OpenSessions()
-        self._places = 0
+
+    def _made_subagents(self) -> "SubagentService | None":
+        """The service, if anybody has needed it."""
+        return self.__dict__.get("_subagents")
+
+    def _works_below(self, session_id: SessionId) -> bool:
+        """Whether this is a subagent that works here."""
+        made = self._made_subagents()
+        return made is not None and made.is_live(session_id)
 
     async def __aenter__(self) -> Self:
         if self._remote is not None:  # its streams end after the sessions
@@ -202,7 +221,7 @@ class EmbeddedRuntime(TaskHolder):
 
         ``cwd`` None: whatever folder it was made in.
         """
-        if self._subagents.is_live(session_id):
+        if self._works_below(session_id):
             raise belongs_to_subagent(session_id)
         before = self._open.get(session_id)
         open_it = partial(self._open_stored, session_id, cwd, client, extras)
@@ -285,7 +304,7 @@ class EmbeddedRuntime(TaskHolder):
         await desk.servers.ready()  # its first turn is not a prompt's, which would wait
         return session
 
-    def live(self, session_id: SessionId) -> LiveLog | None:
+    def live(self, session_id: SessionId) -> "LiveLog | None":
         """The log of the session that is open here under this id, a subagent's included."""
         return next((one for one in self._live() if one.header.session_id == session_id), None)
 
@@ -299,7 +318,7 @@ class EmbeddedRuntime(TaskHolder):
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
-        if self._subagents.is_live(session_id):
+        if self._works_below(session_id):
             raise deleted_with_parent(session_id)
         async with self._open.moving(session_id):
             live = self._open.get(session_id)
@@ -331,7 +350,8 @@ class EmbeddedRuntime(TaskHolder):
         memory = SessionMemory(writer.events)
         choices, notice = stored_choices(self._catalog, memory, self._mode)
         session = await self._start(writer, choices, client, extras, memory=memory)
-        await self._subagents.pick_up(session)
+        if self._remote is not None:
+            await self._subagents.pick_up(session)
         if notice is not None:
             session.note(notice)
         return session
@@ -352,7 +372,8 @@ class EmbeddedRuntime(TaskHolder):
             place = str(self._places)
         else:
             self._places = max(self._places, int(place.partition("/")[0]))
-        desk = self._desk(writer, choices, client, memory, place, self._tools)
+        tools = self._tools_that_ask if client.takes_questions else self._tools
+        desk = self._desk(writer, choices, client, memory, place, tools)
         self._give_servers(desk, extras.servers)
         desk.fork = partial(self._fork_of, desk.session_id, desk.cwd)
         session = HarnessSession(desk, detaches=self._detaches)
@@ -399,13 +420,17 @@ class EmbeddedRuntime(TaskHolder):
             files=SessionFiles(client),
             world=self._world,
             place=place,
-            children=self._subagents,
+            children=self._children,
             given=given,
             project=Project(sources),
         )
 
     def _give_servers(self, desk: Desk, given: Sequence[McpServer]) -> None:
         """Let its MCP servers connect beside it."""
+        if not self._servers and not given:
+            return
+        from acp_bridge.harness.mcp.merging import merged
+
         wanted = merged(self._servers, given)
         if not wanted:
             return
@@ -452,9 +477,10 @@ class EmbeddedRuntime(TaskHolder):
         """Run ``work`` in a task of this runtime."""
         self.group.start_soon(work)
 
-    def _live(self) -> Sequence[LiveLog]:
+    def _live(self) -> "Sequence[LiveLog]":
         """Every session that is open here, children included; called from threads."""
-        return [*self._open.all(), *self._subagents.sessions()]
+        made = self._made_subagents()
+        return [*self._open.all(), *(() if made is None else made.sessions())]
 
     def _control_tools(self) -> Iterable[Tool]:
         from acp_bridge.subagents.tools import control_tools

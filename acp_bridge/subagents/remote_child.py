@@ -38,9 +38,9 @@ from acp_bridge.runevents.model import ASK, ROWS, RunEvent, json_text
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.activation import Activation
-from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_family import RemoteFamily

@@ -33,10 +33,10 @@ from acp_bridge.runevents.streaming import RunStreams, run_streams
 from acp_bridge.sessions import LogWriter, SessionStore
 from acp_bridge.subagents import refusals
 from acp_bridge.subagents.activation import Activation
-from acp_bridge.subagents.delegation import Limits
 from acp_bridge.subagents.descriptor import DESCRIPTOR_ROW, Descriptor, descriptor_from_data
 from acp_bridge.subagents.elsewhere import PendingRun
 from acp_bridge.subagents.ledger import Ledger
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import relay_message
 from acp_bridge.subagents.remote_child import HOME, RemoteChild
 from acp_bridge.subagents.remote_payloads import (

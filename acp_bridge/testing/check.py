@@ -88,7 +88,9 @@ UNSTABLE_TYPES = (
     "ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities", "SubagentUpdate",
     "SubagentSessionCapabilities", "SessionCancelCapabilities", "StateUpdate", "RunningStateUpdate",
     "IdleStateUpdate", "RequiresActionStateUpdate", "UnknownStateUpdate", "ErrorStopReason",
-    "Usage", "SessionMessage", "SessionMessageChunk", "SessionSystemPromptCapabilities",
+    "Usage", "SessionMessage", "SessionMessageChunk", "PlanUpdate", "PlanUpdateContent",
+    "PlanItems", "PlanFile", "PlanMarkdown", "PlanRemoved", "PlanId",
+    "SessionSystemPromptCapabilities",
     "SessionSystemPromptModeCapabilities", "SessionSystemPromptOverrideCapabilities",
     "SystemPrompt", "SystemPromptMode",
 )  # fmt: skip
@@ -103,7 +105,13 @@ UNSTABLE_TAGS = (
     (
         "SessionUpdate",
         "sessionUpdate",
-        ("subagent_update", "session_message", "session_message_chunk"),
+        (
+            "subagent_update",
+            "session_message",
+            "session_message_chunk",
+            "plan_update",
+            "plan_removed",
+        ),
     ),
 )
 """What is spoken beyond the pinned stable schema, to clients that ask for it."""

@@ -26,11 +26,14 @@ FOREIGN_JSON = {"rawInput", "rawOutput", "_meta", "data"}
 """Members whose inside is not ACP's."""
 
 CHUNKS = {"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"}
-TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan"}
+TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan", "plan_update", "plan_removed"}
 """Updates that only a turn or a replay may send."""
 
 SUBAGENT_KINDS = {"subagent_update", "session_message", "session_message_chunk"}
 """Updates that only a client which negotiated ``subagents`` can read."""
+
+ASKING = {"session/request_permission", "elicitation/create"}
+"""Requests that wait for the user."""
 
 CLOSED = {"completed", "failed"}
 
@@ -44,9 +47,13 @@ NEEDS = {
     "terminal/wait_for_exit": "terminal",
     "terminal/kill": "terminal",
     "terminal/release": "terminal",
-    "elicitation/create": "elicitation",
+    "elicitation/create": "elicitation.form",
+    **dict.fromkeys(SUBAGENT_KINDS, "subagents"),
+    "plan_update": "plan",
+    "plan_removed": "plan",
+    "notice": "session.notices",
 }
-"""The capability that each client method needs; `session/request_permission` needs none."""
+"""The capability that a client method or an update needs; permission needs none."""
 
 REQUEST_CANCELLED = -32800
 INTERNAL_ERROR = -32603
@@ -154,6 +161,8 @@ def turn_updates_only_in_turns(lines: list[Line], *, detaches: bool) -> Iterator
         for line in run:
             if line.method in {"session/prompt", "session/load"}:
                 open_requests += 1 if line.kind == "request" else -1
+            if obj(line.message.get("result")).get("outcome") == "startedNewTurn":
+                open_requests += 1  # by `_session/steering`; no answer tells its end
             kind = line.update.get("sessionUpdate")
             may_report = may_report or (detaches and _tells_of_a_subagent(line))
             is_outside = open_requests == 0 and not may_report
@@ -190,13 +199,21 @@ def chunks_have_message_ids(lines: list[Line]) -> Iterator[str]:
 def calls_are_announced_and_closed(lines: list[Line]) -> Iterator[str]:
     """A call is announced once, updated with a status, and closed before the turn's answer.
 
-    A subagent's work may outlive its parent's turn.
+    A subagent's work may outlive its parent's turn. A prompt that never ran has no calls.
     """
     for _, run in _by_session(lines):
         status: dict[str, JsonValue] = {}
         children: set[str] = set()
+        prompts: list[JsonValue] = []
         for line in run:
-            yield from _call_breaches(line, status, children)
+            prompt_id = line.message.get("id") if line.method == "session/prompt" else None
+            if prompt_id is not None and line.kind == "request":
+                prompts.append(prompt_id)
+            waits = prompt_id in prompts[1:]
+            if prompt_id in prompts and line.kind == "response":
+                prompts.remove(prompt_id)
+            if not waits:
+                yield from _call_breaches(line, status, children)
 
 
 def titles_are_one_short_line(lines: list[Line]) -> Iterator[str]:
@@ -260,17 +277,20 @@ def permission_is_asked_properly(lines: list[Line], *, detaches: bool) -> Iterat
 
 
 def only_what_the_client_offers(lines: list[Line]) -> Iterator[str]:
-    """A client method is called only if the client has said that it has it."""
+    """Client methods are called, and updates sent, by capability only; the plan in one form."""
     for _, run in _runs(lines):
         offered: JsonObject = {}
         for line in run:
             if line.method == "initialize" and line.kind == "request":
                 offered = obj(line.params.get("clientCapabilities"))
-            if line.entry.to != "client" or line.kind != "request":
+            if line.entry.to != "client":
                 continue
-            need = NEEDS.get(line.method)
-            if need is not None and not _has(offered, need):
-                yield f"{line.method} without the capability {need}: {_shown(line)}"
+            kind = str(line.update.get("sessionUpdate"))
+            asks = line.method if line.kind == "request" else kind
+            if asks in NEEDS and not _has(offered, NEEDS[asks]):
+                yield f"{asks} without the capability {NEEDS[asks]}: {_shown(line)}"
+            if kind == "plan" and _has(offered, "plan"):
+                yield f"a plan without an id to a client that takes one: {_shown(line)}"
 
 
 def terminals_are_released_once(lines: list[Line]) -> Iterator[str]:
@@ -352,24 +372,15 @@ def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
 
 
 def subagents_are_told_in_order(lines: list[Line]) -> Iterator[str]:
-    """Only clients that negotiated it are told of subagents as sessions, each of one parent.
-
-    One that asks requires action, and one that is idle has no open call.
-    """
+    """Each has one parent, one that asks requires action, and one that is idle has no open call."""
     for _, run in _runs(lines):
-        offered = False
         parents: dict[str, str | None] = {}
         states: dict[str, JsonValue] = {}
         open_calls: dict[str, set[JsonValue]] = {}
         for line in run:
-            if line.method == "initialize" and line.kind == "request":
-                offered = _has(obj(line.params.get("clientCapabilities")), "subagents")
             if line.entry.to != "client" or line.session is None:
                 continue
-            kind = line.update.get("sessionUpdate")
-            if kind in SUBAGENT_KINDS and not offered:
-                yield f"{kind} to a client without subagents: {_shown(line)}"
-            if kind == "subagent_update":
+            if line.update.get("sessionUpdate") == "subagent_update":
                 child = str(line.update.get("sessionId"))
                 if parents.setdefault(child, line.session) != line.session:
                     yield f"{child} gets a second parent: {_shown(line)}"
@@ -382,7 +393,7 @@ def subagents_are_told_in_order(lines: list[Line]) -> Iterator[str]:
                 calls = open_calls.setdefault(line.session, set())
                 is_open = line.update.get("status") not in CLOSED
                 (calls.add if is_open else calls.discard)(line.update["toolCallId"])
-            asks = line.method == "session/request_permission" and line.kind == "request"
+            asks = line.method in ASKING and line.kind == "request"
             if asks and states[line.session] != "requires_action":
                 yield f"a subagent asks that does not require action: {_shown(line)}"
 

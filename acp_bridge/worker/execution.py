@@ -37,7 +37,7 @@ from acp_bridge.runevents.model import RUN_IN_PROGRESS, EventDraft, RunId
 from acp_bridge.runevents.runs import Run
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.subagents.activation import last_words
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.remote_payloads import (
     Cancel,
     GiveMode,

@@ -17,7 +17,7 @@ from acp_bridge.ports import PermissionAsk, StopChunk, TextChunk
 from acp_bridge.runevents.model import RunId
 from acp_bridge.sessions import Header, SessionQuery
 from acp_bridge.subagents.catalog import Child, list_children
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import task_message
 from acp_bridge.subagents.remote_payloads import (
     AskWithdrawnItem,

@@ -195,6 +195,10 @@ class DshSession:
         self._change()
         return waiting
 
+    async def interject(self, prompt: Prompt) -> bool:  # noqa: ARG002
+        """Nothing is taken: a prompt waits for its turn."""
+        return False
+
     def cancel(self) -> None:
         """End the running turn, the waiting prompts and all subagents; nothing running: no-op."""
         if not self._inbox.busy and (self._children.working or not self._is_root_idle):
