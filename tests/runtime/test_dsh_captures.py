@@ -21,7 +21,8 @@ from acp_bridge.bridge.subagent_family import Shown
 from acp_bridge.bridge.subagent_history import history
 from acp_bridge.bridge.subagent_view import SubagentView
 from acp_bridge.runtime.dsh.control_types import ModelChoice
-from acp_bridge.runtime.dsh.session import DshSession, Shop
+from acp_bridge.runtime.dsh.residence import Shop
+from acp_bridge.runtime.dsh.session import DshSession
 from acp_bridge.sessions import SessionStore
 from acp_bridge.testing.replay import replay_differences
 from acp_bridge.testing.transcript import Entry

@@ -28,7 +28,8 @@ from acp_bridge.runtime.dsh.hosts import Hosts
 from acp_bridge.runtime.dsh.launch import Launch, find_dsh
 from acp_bridge.runtime.dsh.logs import continue_log, is_subagent, until_stored
 from acp_bridge.runtime.dsh.models import DshModels
-from acp_bridge.runtime.dsh.session import DshSession, Shop
+from acp_bridge.runtime.dsh.residence import Shop
+from acp_bridge.runtime.dsh.session import DshSession
 from acp_bridge.runtime.opened import OpenSessions
 from acp_bridge.runtime.stored import (
     check_cwd,

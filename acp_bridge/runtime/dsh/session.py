@@ -1,8 +1,4 @@
-"""A live session of the real runtime behind `ports.LiveSession`.
-
-Its log is begun and reopened by us and continued by the runtime, which tells each row on the wire.
-What it does not tell (a shutdown's last rows, a crash's repair) is read from the log afterwards, so
-that consumers hear every row once, in order.
+"""A live session of the real runtime behind `ports.LiveSession`: its turns, and what is told.
 
 Without the control plugin a turn is cancelled by the end of its process, which this session then
 has for itself; the next prompt finds a new one. Mode and model are then changed in the log, between
@@ -12,42 +8,33 @@ two processes.
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.abc
 import anyio.to_thread
-import attrs
 
 from acp_bridge.errors import (
     FAULT,
     BridgeError,
-    InvalidParamsError,
     PeerError,
     PeerGoneError,
-    RuntimeFailedError,
-    SessionConflictError,
-    SessionNotFoundError,
 )
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
-from acp_bridge.harness.modes import MODES, mode_rows
+from acp_bridge.harness.modes import mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
-from acp_bridge.ports import DEFAULT_EFFORT, Client, Consumer, OptionName, SessionOptions
-from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions
 from acp_bridge.runtime.dsh.children import Children
+from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, selection_row
 from acp_bridge.runtime.dsh.client import Session, event_of
-from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening
+from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.host import Host
-from acp_bridge.runtime.dsh.hosts import Hosts
-from acp_bridge.runtime.dsh.logs import begin_log, continue_log, first_difference
-from acp_bridge.runtime.dsh.models import DshModels, choice_from_log, choice_of, model_id_of
+from acp_bridge.runtime.dsh.models import choice_from_log
 from acp_bridge.runtime.dsh.prompt_queue import PromptQueue
 from acp_bridge.runtime.dsh.prompts import PromptFold, content_for_runtime, end_from_reason
+from acp_bridge.runtime.dsh.residence import Owner, Residence, Shop
 from acp_bridge.sessions.header import Header
-from acp_bridge.sessions.store import SessionStore
 from acp_bridge.vocabulary import (
     Command,
     CommandInfo,
@@ -69,9 +56,6 @@ logger = logging.getLogger(__name__)
 CANCEL_WAIT_S: Final = 8.0
 """How long a cancel may take: a command that ignores SIGTERM is killed after 3 s."""
 
-OPEN_WAIT_S: Final = 30.0
-"""How long the runtime may take to open a session: 20 ms, and more for a log of many megabytes."""
-
 CLOSE_WAIT_S: Final = 15.0
 """How long a close may take: a cancel, and the end of the process."""
 
@@ -80,20 +64,6 @@ NO_PLUGIN: Final = (
     "streaming, nothing can be asked (what would need your permission is refused), and a cancel "
     "restarts the runtime. `acp-bridge doctor` says what is missing."
 )
-
-_HELD: Final = ("already owned by an active write handle", "already open or opening")
-
-
-@attrs.frozen(slots=True)
-class Shop:
-    """What the sessions of one runtime share. ``detaches``: no prompt waits for subagents."""
-
-    store: SessionStore
-    hosts: Hosts
-    models: DshModels
-    attachments: AttachmentStore
-    group: anyio.abc.TaskGroup
-    detaches: bool = False
 
 
 class DshSession:
@@ -118,7 +88,6 @@ class DshSession:
         self._shop = shop
         self._header = header
         self.client = client
-        self._events = list(events)
         self._memory = SessionMemory(events)
         self._notice = notice
         self._mode = self._memory.mode or mode
@@ -129,13 +98,16 @@ class DshSession:
         self.grants[self.session_id] |= set(self._memory.grants)
         self._inbox = PromptQueue(self.session_id, self._run, close_wait_s=CLOSE_WAIT_S)
         self._consumers: list[Consumer] = []
-        self._host: Host | None = None
-        self._heard = ExitStack()
-        self._opening = anyio.Lock()
-        self._preparing: set[anyio.CancelScope] = set()
-        self._unsaid: list[Draft] = []
-        """Choices that the runtime could not be told: rows for the log's next opening by us."""
         self._children = Children(header, events, shop.store, self._emit)
+        owner = Owner(
+            apply=self._apply,
+            hear=self._hear,
+            settle=self._children.settle,
+            model=lambda: self._model,
+            first_rows=self._first_rows,
+            closing=lambda: self._inbox.closing,
+        )
+        self._residence = Residence(shop, header, owner, events=events)
         self._fold: PromptFold | None = None
         self._is_root_idle = True
         self._changed = anyio.Event()
@@ -155,7 +127,7 @@ class DshSession:
     @property
     def events(self) -> Sequence[Event]:
         """The log as consumers were told it."""
-        return self._events
+        return self._residence.events
 
     @property
     def closing(self) -> bool:
@@ -211,8 +183,9 @@ class DshSession:
 
         Without the control plugin nothing can end it but the end of all.
         """
-        if self.has_child(child_id) and self._host is not None:
-            self._shop.group.start_soon(self._children.cancel, child_id, self._host)
+        host = self._residence.host
+        if self.has_child(child_id) and host is not None:
+            self._shop.group.start_soon(self._children.cancel, child_id, host)
 
     async def close(self) -> None:
         """Cancel, wait until quiet, let the runtime release the log. Idempotent."""
@@ -220,7 +193,7 @@ class DshSession:
 
     async def serve(self) -> None:
         """Run turns until `close`."""
-        await self._inbox.serve(self._release)
+        await self._inbox.serve(self._residence.release)
 
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names, or None if they are lost."""
@@ -228,57 +201,35 @@ class DshSession:
 
     def options(self) -> SessionOptions:
         """What can be chosen, and what is chosen."""
-        models = list(self._shop.models.available())
-        model_id = model_id_of(self._model)
-        if all(info.model_id != model_id for info in models):
-            models.insert(0, self._shop.models.info(model_id))
-        return SessionOptions(self._mode, model_id, self._model.effort, models)
+        return options_of(self._shop.models, self._mode, self._model)
 
     async def choose(self, option: OptionName, value: str) -> None:
         """Choose a value: see `ports.LiveSession`."""
-        async with self._opening:
-            mode, model = self._chosen(option, value)
+        residence = self._residence
+        async with residence.lock:
+            mode, model = chosen(self._shop.models, self._mode, self._model, option, value)
             if (mode, model) == (self._mode, self._model):
                 return
-            drafts = mode_rows(mode, before=self._mode) if option == "mode" else [_selection(model)]
-            host = self._host
+            by_mode = option == "mode"
+            drafts = mode_rows(mode, before=self._mode) if by_mode else [selection_row(model)]
+            host = residence.host
             if host is not None and host.usable and host.control is not None:
-                if option == "mode":
+                if by_mode:
                     await host.control.set_mode(self.session_id, mode)
                 else:
                     await host.control.set_model(self.session_id, model)
-            elif self._events:
-                self._unsaid += drafts
+            elif residence.events:
+                residence.unsaid += drafts
                 if not self.busy:
-                    await self._leave()
-                    await self._continue_log()
+                    await residence.leave()
+                    await residence.continue_log()
             self._mode, self._model = mode, model
         self._emit(OptionsChanged())
         self.prepare()
 
-    def _chosen(self, option: OptionName, value: str) -> tuple[Mode, ModelChoice]:
-        options = self.options()
-        match option:
-            case "mode":
-                allowed = list(MODES)
-            case "model":
-                allowed = [info.model_id for info in options.models]
-            case "effort":
-                allowed = [DEFAULT_EFFORT, *options.efforts] if options.efforts else []
-        if value not in allowed:
-            there_is = ", ".join(allowed) or "none for this model"
-            raise InvalidParamsError(
-                f"There is no {option} {value!r:.100} to choose: there is {there_is}.",
-                field="value",
-            )
-        if option == "mode":
-            return MODES[value].mode, self._model
-        if option == "effort":
-            effort = None if value == DEFAULT_EFFORT else value
-            return self._mode, attrs.evolve(self._model, effort=effort)
-        effort = self._model.effort
-        known = self._shop.models.info(value).efforts
-        return self._mode, choice_of(value, effort if effort in known else None)
+    def prepare(self) -> None:
+        """Have a process start and open the session, so that the next prompt need not wait."""
+        self._residence.prepare()
 
     # --- turns --------------------------------------------------------------------------------
 
@@ -303,7 +254,7 @@ class DshSession:
 
     async def _turn(self, prompt: Work) -> TurnEnd:
         assert isinstance(prompt, Prompt), "there are no commands here"
-        session = await self._opened(is_prompted=True)
+        session = await self._residence.opened(is_prompted=True)
         assert session is not None
         self._is_root_idle = False
         fold = self._fold = PromptFold()
@@ -344,7 +295,8 @@ class DshSession:
 
     async def _stop(self) -> None:
         """End what the withdrawn prompt started."""
-        host = self._host
+        residence = self._residence
+        host = residence.host
         if host is None or self._fold is None:
             return
         if host.control is not None and host.usable:
@@ -356,170 +308,31 @@ class DshSession:
             except (PeerError, TimeoutError):
                 logger.exception("session %s: its turn was not cancelled", self.session_id)
             return
-        async with self._opening:
-            await self._leave()
-            await self._continue_log()
+        async with residence.lock:
+            await residence.leave()
+            await residence.continue_log()
         if not self._inbox.closing:
             self.prepare()
 
     async def _stop_strays(self) -> None:
         """End what works for no prompt; the next one waits for it, since it would be dropped."""
-        async with self._opening:
-            if self._host is not None:
-                await self._children.cancel(self.session_id, self._host)
+        async with self._residence.lock:
+            host = self._residence.host
+            if host is not None:
+                await self._children.cancel(self.session_id, host)
 
     async def _after_a_loss(self) -> TurnEnd:
-        """The process is gone: what is known of why, and what the log says since."""
-        host = self._host
-        details = "DeepSeek Harness is gone: send the prompt again."
         with anyio.CancelScope(shield=True):
-            async with self._opening:
-                await self._leave()
-                if host is not None:
-                    try:
-                        await host.ready()
-                    except RuntimeFailedError as failure:
-                        details = f"{failure.details} The session goes on with the next prompt."
-                await self._continue_log()
+            async with self._residence.lock:
+                details = await self._residence.lost()
         return TurnEnd("error", details, "INTERNAL")
 
-    # --- the log and the process --------------------------------------------------------------
-
-    def prepare(self) -> None:
-        """Have a process start, and open the session there, so that the next prompt need not wait.
-
-        What goes wrong is left for that prompt to find and tell.
-        """
-        self._shop.group.start_soon(self._prepare)
-
-    async def _prepare(self) -> None:
-        with anyio.CancelScope() as scope:
-            self._preparing.add(scope)
-            try:
-                await self._opened(is_prompted=False)
-            except BridgeError as failure:
-                logger.warning("session %s: %s", self.session_id, failure.details)
-            finally:
-                self._preparing.discard(scope)
-
-    async def _opened(self, *, is_prompted: bool) -> Session | None:
-        """The session as the wire has it, opened there if need be.
-
-        None if nothing is stored yet and no prompt asks for it.
-        """
-        async with self._opening:
-            host = self._host
-            if host is not None and host.usable and not self._unsaid:
-                return host.client.session(self.session_id)
-            if self._inbox.closing:
-                raise RuntimeFailedError(f"Session {self.session_id} is being closed.")
-            if host is not None:
-                await self._leave()
-                await self._continue_log()
-            elif self._unsaid:
-                await self._continue_log()
-            if not self._events and not is_prompted:
-                self._shop.hosts.prewarm()
-                return None
-            host = await self._shop.hosts.take(self.session_id)
-            try:
-                # Shielded: else the runtime might open it for nobody, and keep its lock.
-                with anyio.fail_after(OPEN_WAIT_S, shield=True):
-                    if not self._events:
-                        await self._begin_log(host)
-                    return await self._open_in(host)
-            except BaseException as failure:
-                with anyio.CancelScope(shield=True):
-                    await self._shop.hosts.release(host, self.session_id)
-                if isinstance(failure, TimeoutError):
-                    raise RuntimeFailedError(
-                        f"DeepSeek Harness did not open session {self.session_id} within "
-                        f"{OPEN_WAIT_S:.0f} s: try again."
-                    ) from failure
-                raise
-
-    async def _open_in(self, host: Host) -> Session:
-        session = host.client.session(self.session_id)
-        try:
-            if host.control is not None:
-                opening = Opening(self.session_id, str(self.cwd), model=self._model)
-                await host.control.resume_session(opening)
-            else:
-                await host.set_up(str(self.cwd), self._model)
-                await session.resume()
-        except PeerError as refusal:
-            raise self._refusal(refusal) from refusal
-        self._heard.enter_context(host.client.subscribe(self.session_id, self._hear))
-        self._host = host
-        return session
-
-    def _refusal(self, refusal: PeerError) -> BridgeError:
-        if any(words in refusal.details for words in _HELD):
-            return SessionConflictError(
-                f"Session {self.session_id} is open in another program: close it there, then send "
-                "the prompt again."
-            )
-        return RuntimeFailedError(refusal.details)
-
-    async def _begin_log(self, host: Host) -> None:
+    def _first_rows(self, host: Host) -> list[Draft]:
         drafts = mode_rows(self._mode, before=None)
         for text in (NO_PLUGIN if host.control is None else None, self._notice):
             if text is not None:
                 drafts.append(Draft(NOTICE_ROW, {"text": text}, ignorable=True))
-        write = partial(begin_log, self._shop.store, self._header, drafts)
-        self._take(await anyio.to_thread.run_sync(write))
-
-    async def _continue_log(self) -> None:
-        """Hear from the log what the wire did not tell, and write what the runtime was not told."""
-        drafts, self._unsaid = self._unsaid, []
-        write = partial(continue_log, self._shop.store, self.session_id, drafts)
-        try:
-            _, stored = await anyio.to_thread.run_sync(write)
-        except SessionNotFoundError:
-            self._events.clear()  # it ended before anything was stored
-            return
-        except BaseException:
-            self._unsaid = drafts
-            raise
-        self._take(stored)
-
-    def _take(self, stored: Sequence[Event]) -> None:
-        at = first_difference(self._events, stored)
-        if at < len(self._events):
-            logger.warning("session %s: rows from seq %d were lost", self.session_id, at)
-            del self._events[at:]
-        for event in stored[at:]:
-            self._apply(event)
-
-    async def _leave(self) -> None:
-        """Let go of the process, which has closed the log when this returns."""
-        host, self._host = self._host, None
-        if host is None:
-            return
-        self._heard.close()
-        if host.usable and host.control is not None:
-            try:
-                with anyio.fail_after(CANCEL_WAIT_S):
-                    await host.control.close(self.session_id)
-            except (PeerError, PeerGoneError, TimeoutError):
-                logger.exception("session %s was not closed", self.session_id)
-        if host.usable:
-            host.client.forget(self.session_id)
-        await self._shop.hosts.release(host, self.session_id)
-        if not host.usable:
-            await host.wait_ended()
-        await self._children.settle()
-
-    async def _release(self) -> None:
-        for scope in self._preparing:
-            scope.cancel()
-        async with self._opening:
-            await self._leave()
-            if self._unsaid:
-                try:
-                    await self._continue_log()
-                except BridgeError as failure:
-                    logger.warning("session %s: %s", self.session_id, failure.details)
+        return drafts
 
     # --- what is told -------------------------------------------------------------------------
 
@@ -538,25 +351,17 @@ class DshSession:
                 self._is_root_idle = params.get("status") == "idle"
         event = event_of(notification, self.session_id)
         if event is not None:
-            if event.seq != len(self._events):
-                logger.warning(
-                    "session %s: seq %d came after %d rows",
-                    self.session_id,
-                    event.seq,
-                    len(self._events),
-                )
-            self._apply(event)
+            self._residence.add(event)
         self._children.hear(notification)
         self._change()
 
     def _apply(self, event: Event) -> None:
-        self._events.append(event)
         if self._fold is not None:
             self._fold.apply(event)
         self._memory.apply(event)
         self._emit(event)
         self._children.note(event)
-        if event.type in _CHOICES and not self._unsaid:
+        if event.type in CHOICE_ROWS and not self._residence.unsaid:
             mode = self._memory.mode or self._mode
             model = choice_from_log(self._memory.selection) or self._model
             if (mode, model) != (self._mode, self._model):
@@ -570,13 +375,3 @@ class DshSession:
     def _change(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-
-
-_CHOICES: Final = frozenset(
-    {"sandbox/mode", "approval/policy", "plan/mode", "model/selection", "request/header"}
-)
-
-
-def _selection(model: ModelChoice) -> Draft:
-    effort = {} if model.effort is None else {"reasoningEffort": model.effort}
-    return Draft("model/selection", {"provider": model.provider, "model": model.model, **effort})
