@@ -24,8 +24,10 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import * as asking from './plugin/asking.mjs'
+import * as commands from './plugin/commands.mjs'
 import { PACKAGES, featuresOf } from './plugin/features.mjs'
 import * as options from './plugin/options.mjs'
+import { record } from './plugin/records.mjs'
 import * as sessions from './plugin/sessions.mjs'
 import { Streams } from './plugin/streams.mjs'
 import * as turns from './plugin/turns.mjs'
@@ -198,9 +200,12 @@ function requestMethods(bridge) {
     steer: turns.steer,
     set_mode: options.setMode,
     set_model: options.setModel,
+    record,
     state: options.state,
     models: options.models,
     rename: options.rename,
+    log_command: commands.log,
+    compact: commands.compact,
   }
   // An async function each: what it throws becomes the error answer, never an uncaught one.
   const served = ([key, call]) => [`bridge/${key}`, async (params) => call(bridge, params)]

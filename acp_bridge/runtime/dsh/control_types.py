@@ -15,6 +15,7 @@ from acp_bridge.runtime.dsh import members
 from acp_bridge.vocabulary import (
     Answer,
     CallId,
+    Draft,
     HttpServer,
     JsonObject,
     JsonValue,
@@ -56,9 +57,11 @@ Feature: TypeAlias = Literal[
     "steer",
     "open",
     "mcp",
+    "record",
     "models",
     "mode",
     "title",
+    "compact",
     "history",
     "fork",
 ]
@@ -285,6 +288,11 @@ def mode_params(session_id: SessionId, mode: Mode) -> JsonObject:
         "policy": info.policy,
         "planning": mode == "plan",
     }
+
+
+def record_params(session_id: SessionId, row: Draft) -> JsonObject:
+    """Params of ``bridge/record``."""
+    return {"sessionId": session_id, "type": row.type, "data": row.data}
 
 
 def judgement_result(judgement: Judgement) -> JsonObject:

@@ -9,7 +9,7 @@ import anyio
 from acp_bridge.errors import BridgeError, PeerError, PeerGoneError, RuntimeFailedError
 from acp_bridge.runtime.dsh.client import PEER, HarnessClient
 from acp_bridge.runtime.dsh.control import Control, Judge
-from acp_bridge.runtime.dsh.control_types import Hello, ModelChoice
+from acp_bridge.runtime.dsh.control_types import Feature, Hello, ModelChoice
 from acp_bridge.runtime.dsh.launch import INSTALL, Launch, version_of, version_problem
 from acp_bridge.runtime.dsh.process import DshProcess
 from acp_bridge.sessions.header import FORMAT_VERSION
@@ -100,6 +100,10 @@ class Host:
     def hello(self) -> Hello | None:
         """What the plugin said of itself, if it is there at all; after `ready`."""
         return self._hello
+
+    def can(self, feature: Feature) -> bool:
+        """Whether the control plugin is there and has this."""
+        return self._control is not None and self._hello is not None and self._hello.has(feature)
 
     @property
     def last_words(self) -> str:

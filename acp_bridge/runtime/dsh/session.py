@@ -21,6 +21,7 @@ from acp_bridge.errors import (
     PeerError,
     PeerGoneError,
 )
+from acp_bridge.harness.command_texts import title_data
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
 from acp_bridge.harness.modes import mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
@@ -28,6 +29,7 @@ from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions
 from acp_bridge.runtime.dsh.children import Children
 from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, selection_row
 from acp_bridge.runtime.dsh.client import Session, event_of
+from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
 from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.host import Host
 from acp_bridge.runtime.dsh.models import choice_from_log
@@ -105,10 +107,13 @@ class DshSession:
             settle=self._children.settle,
             model=lambda: self._model,
             first_rows=self._first_rows,
+            late_rows=self._late_rows,
             closing=lambda: self._inbox.closing,
         )
         self._residence = Residence(shop, header, owner, events=events)
         self._fold: PromptFold | None = None
+        self._is_compacting = False
+        self._knows_no_plugin = False
         self._is_root_idle = True
         self._changed = anyio.Event()
 
@@ -151,8 +156,8 @@ class DshSession:
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
-        """None: what begins with a slash goes to the model as it is."""
-        return ()
+        """The slash commands that `admit` takes."""
+        return COMMANDS
 
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
@@ -163,6 +168,23 @@ class DshSession:
         waiting = self._inbox.admit(prompt)
         self._change()
         return waiting
+
+    async def interject(self, prompt: Prompt) -> bool:
+        """Put what the user says before the next step of what runs: see `ports.LiveSession`.
+
+        Without the control plugin nothing can be put there.
+        """
+        host = self._residence.host
+        if host is None or not host.usable or not host.can("steer"):
+            return False
+        if self._fold is None or self._inbox.withdrawn:  # else a cancel would drop it
+            return False
+        assert host.control is not None
+        try:
+            taken = await host.control.steer(self.session_id, content_for_runtime(prompt))
+        except PeerGoneError:
+            return False
+        return taken is not None
 
     def cancel(self) -> None:
         """End the running turn, the waiting prompts and all subagents; nothing running: no-op."""
@@ -237,7 +259,7 @@ class DshSession:
         end = None
         with waiting.scope:
             try:
-                end = await self._turn(waiting.prompt)
+                end = await self._end_of(waiting.prompt)
             except PeerGoneError:
                 end = await self._after_a_loss()
             except BridgeError as failure:
@@ -249,11 +271,18 @@ class DshSession:
             with anyio.CancelScope(shield=True):
                 await self._stop()
             end = TurnEnd("aborted")
-        self._fold = None
+        self._fold, self._is_compacting = None, False
         return end
 
-    async def _turn(self, prompt: Work) -> TurnEnd:
-        assert isinstance(prompt, Prompt), "there are no commands here"
+    async def _end_of(self, work: Work) -> TurnEnd:
+        if isinstance(work, Command):
+            await self._residence.opened(is_prompted=True)
+            await run_command(self, work, self._shop.new_id())
+            return TurnEnd("completed")
+        assert isinstance(work, Prompt), "the runtime has an inbox of its own"
+        return await self._turn(work)
+
+    async def _turn(self, prompt: Prompt) -> TurnEnd:
         session = await self._residence.opened(is_prompted=True)
         assert session is not None
         self._is_root_idle = False
@@ -283,15 +312,24 @@ class DshSession:
                 group.cancel_scope.cancel()
 
             group.start_soon(wait)
-            while (
-                (holds and not self._inbox.has_waiting)
-                or not self._is_root_idle
-                or fold.end is None
-            ):
+            while True:
+                if fold.end is not None and self._is_root_idle:
+                    if holds and (command := self._inbox.take_command()) is not None:
+                        await self._answer_beside(command)
+                        continue
+                    if not holds or self._inbox.has_waiting:
+                        break
                 await self._changed.wait()
             group.cancel_scope.cancel()
         if failure is not None and (fold.end is None or isinstance(failure, PeerGoneError)):
             raise failure
+
+    async def _answer_beside(self, waiting: WaitingPrompt) -> None:
+        """A command that comes while a prompt is held takes nothing from it."""
+        held = self._fold
+        with anyio.CancelScope(shield=True):  # it takes no longer than its rows do
+            waiting.settle(await self._run(waiting))
+        self._fold = held
 
     async def _stop(self) -> None:
         """End what the withdrawn prompt started."""
@@ -303,6 +341,9 @@ class DshSession:
             try:
                 with anyio.fail_after(CANCEL_WAIT_S):
                     await host.control.cancel(self.session_id)
+                    if self._is_compacting:
+                        # What it says of its end follows at once, so it is ahead of this answer.
+                        await host.control.state(self.session_id)
             except PeerGoneError:
                 await self._after_a_loss()
             except (PeerError, TimeoutError):
@@ -328,11 +369,39 @@ class DshSession:
         return TurnEnd("error", details, "INTERNAL")
 
     def _first_rows(self, host: Host) -> list[Draft]:
-        drafts = mode_rows(self._mode, before=None)
-        for text in (NO_PLUGIN if host.control is None else None, self._notice):
-            if text is not None:
-                drafts.append(Draft(NOTICE_ROW, {"text": text}, ignorable=True))
-        return drafts
+        more = [] if self._notice is None else [_notice(self._notice)]
+        return [*mode_rows(self._mode, before=None), *self._late_rows(host), *more]
+
+    def _late_rows(self, host: Host) -> list[Draft]:
+        if host.control is not None or self._knows_no_plugin:
+            return []
+        self._knows_no_plugin = True
+        return [_notice(NO_PLUGIN)]
+
+    # --- what commands do ---------------------------------------------------------------------
+
+    async def log(self, row: Draft) -> None:
+        """Append a row to the log, which must be begun; told when this returns."""
+        await self._residence.append(row)
+
+    async def rename(self, title: str) -> str:
+        """Give the session a title, once its log is begun; as it is now."""
+        host = self._residence.host
+        if host is None or not host.usable or not host.can("title"):
+            await self.log(Draft("session/title", title_data(title)))
+            return title
+        assert host.control is not None
+        return await host.control.rename(self.session_id, title)
+
+    async def compact(self, argument: str) -> bool:
+        """Have the runtime compact the conversation and log it; False: it cannot."""
+        host = self._residence.host
+        if host is None or not host.can("compact"):
+            return False
+        assert host.control is not None
+        self._fold, self._is_compacting = PromptFold(), True
+        await host.control.compact(self.session_id, argument)
+        return True
 
     # --- what is told -------------------------------------------------------------------------
 
@@ -375,3 +444,7 @@ class DshSession:
     def _change(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+
+def _notice(text: str) -> Draft:
+    return Draft(NOTICE_ROW, {"text": text}, ignorable=True)

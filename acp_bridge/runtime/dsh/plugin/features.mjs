@@ -53,9 +53,11 @@ export function featuresOf({ ctx, packages, server }) {
     steer: first(agents, message),
     open,
     mcp: first(open, from('mcp', 'Config', 'apply')),
+    record: first(agents, from('session', 'appendPluginRecord')),
     models: first(llm, selection),
     mode: first(agents, knobs, service('planMode', 'get', 'set')),
     title: service('sessionTitle', 'get', 'rename'),
+    compact: service('commands', 'execute'),
     history,
     fork: first(open, history, flush, from('session', 'buildForkSeed')),
   }
