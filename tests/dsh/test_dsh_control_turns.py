@@ -274,7 +274,7 @@ async def test_a_bad_call_is_refused_and_the_runtime_lives(
 
 
 METHODS = ("open", "resume", "fork", "cancel", "close", "steer", "set_mode", "set_model", "state")
-FIELDS = ("cwd", "model", "mcpServers", "timeoutMs", "sourceSessionId", "throughSeq", "title")
+FIELDS = ("cwd", "model", "sourceSessionId", "throughSeq", "title")
 ODD: list[JsonValue] = [None, 7, -1, 1.5, "", "x", "../x", [], [None], {}, {"provider": 1}]
 
 
