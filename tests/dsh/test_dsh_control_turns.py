@@ -309,17 +309,7 @@ METHODS = (
     *("open", "resume", "fork", "cancel", "close", "steer", "set_mode", "set_model", "state"),
     *("record", "log_command", "compact"),
 )
-FIELDS = (
-    "cwd",
-    "model",
-    "mcpServers",
-    "timeoutMs",
-    "sourceSessionId",
-    "throughSeq",
-    "title",
-    "type",
-    "data",
-)
+FIELDS = ("cwd", "model", "sourceSessionId", "throughSeq", "title", "type", "data")
 ODD: list[JsonValue] = [None, 7, -1, 1.5, "", "x", "../x", [], [None], {}, {"provider": 1}]
 
 

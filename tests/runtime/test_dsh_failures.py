@@ -16,13 +16,12 @@ from acp_bridge.errors import (
     InvalidParamsError,
     SessionConflictError,
 )
-from acp_bridge.harness.memory import NOTICE_ROW
-from acp_bridge.ports import ClientCommand, CommandEnd, Extras, PermissionAsk, QuestionsAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
 from acp_bridge.runtime.dsh.adapter import DshRuntime, Outside
 from acp_bridge.runtime.dsh.models import DshModels
 from acp_bridge.runtime.dsh.session import DshSession
 from acp_bridge.sessions import SessionStore
-from acp_bridge.vocabulary import Answer, Event, HttpServer, Prompt, RuntimeEvent, TurnEnd
+from acp_bridge.vocabulary import Answer, Event, Prompt, RuntimeEvent, TurnEnd
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -147,17 +146,6 @@ async def test_what_is_told_is_what_is_stored_row_by_row(world: World) -> None:
         assert await prompted(session, "again") == TurnEnd("completed")
     stored = world.store.read(session.session_id).events
     assert world.rows() == stored == session.events
-
-
-async def test_servers_that_the_editor_gives_are_said_to_be_unused(world: World) -> None:
-    server = HttpServer("far away", f"http://127.0.0.1/{SECRET}")
-    async with world.runtime() as runtime:
-        session = await runtime.new_session(world.cwd, Nobody(), extras=Extras(servers=[server]))
-        session.attach(world.told.append)
-        assert await prompted(session) == TurnEnd("completed")
-    notices = [row.data for row in world.rows() if row.type == NOTICE_ROW]
-    text = "MCP servers of the editor are not used with --runtime dsh: far away."
-    assert {"text": text} in notices
 
 
 async def test_a_missing_command_says_how_to_get_it(world: World) -> None:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -16,8 +17,9 @@ import anyio.abc
 import anyio.to_thread
 import attrs
 
+from acp_bridge.config import McpSettings
 from acp_bridge.errors import BridgeError
-from acp_bridge.harness.mcp.naming import shown
+from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.dsh.asking import Asking
@@ -74,7 +76,8 @@ class DshRuntime(TaskHolder):
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
     ``home`` is the runtime's home; ``mode`` is what a session begins with; ``detaches``: no prompt
-    waits for subagents. Entering starts the first process and waits for nothing.
+    waits for subagents; ``servers`` are the user's MCP servers by name, for every session. Entering
+    starts the first process and waits for nothing.
     """
 
     def __init__(
@@ -85,9 +88,11 @@ class DshRuntime(TaskHolder):
         mode: Mode,
         outside: Outside,
         detaches: bool = False,
+        servers: Mapping[str, McpSettings] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self._home = home
+        self._servers = servers
         self._models = models
         self._mode = mode
         self._outside = outside
@@ -243,12 +248,29 @@ class DshRuntime(TaskHolder):
             mode=mode or self._mode,
             model=model,
             events=events or (),
-            notice=_note_on(extras.servers),
         )
+        self._give_servers(session, extras.servers)
         self._open.add(session.session_id, session)
         self.group.start_soon(self._serve, session)
         session.prepare()
         return session
+
+    def _give_servers(self, session: DshSession, given: Sequence[McpServer]) -> None:
+        """Let its MCP servers connect beside it."""
+        wanted = merged(self._servers, given)
+        if not wanted:
+            return
+        from acp_bridge.harness.mcp.servers import Surroundings
+        from acp_bridge.runtime.dsh.servers import DshServers
+
+        session.servers = DshServers(
+            session.session_id,
+            wanted,
+            Surroundings(session.cwd, self._outside.env),
+            group=self.group,
+            host=lambda: session.host,
+        )
+        self.group.start_soon(session.servers.serve)
 
     async def _serve(self, session: DshSession) -> None:
         try:
@@ -310,12 +332,3 @@ class DshRuntime(TaskHolder):
         """All sessions are shown on one connection: any client knows whether it is read."""
         if self._client is not None:
             await self._client.flow()
-
-
-def _note_on(servers: Sequence[McpServer]) -> str | None:
-    # Hosts send their servers always, so refusing would lock them out.
-    if not servers:
-        return None
-    logger.warning("%d MCP servers are not used by this runtime", len(servers))
-    names = ", ".join(shown(server.name) for server in servers)
-    return f"MCP servers of the editor are not used with --runtime dsh: {names}."

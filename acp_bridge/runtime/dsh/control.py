@@ -16,6 +16,7 @@ request to it          params                                                   
 ``bridge/steer``       sessionId, contentBlocks                                   messageId
 ``bridge/set_mode``    sessionId, sandbox, policy, planning                       (nothing)
 ``bridge/set_model``   sessionId, model                                           (nothing)
+``bridge/set_tools``   sessionId, tools                                           (nothing)
 ``bridge/record``      sessionId, type, data                                      seq
 ``bridge/state``       sessionId                                                  `SessionState`
 ``bridge/models``      (nothing)                                                  models
@@ -25,23 +26,26 @@ request to it          params                                                   
 ``bridge/history``     sessionId, from                                            `HistoryPage`
 =====================  =========================================================  ================
 
-It asks us ``bridge/judge`` (before every tool call, if hello said so), ``bridge/approve`` and
-``bridge/ask_user``, and tells ``bridge.stream``, ``bridge.withdrawn`` (an ask is void) and
-``bridge.fault``. An error answer is one sentence of the runtime's or the plugin's own.
+It asks us ``bridge/judge`` (before every tool call, if hello said so), ``bridge/approve``,
+``bridge/ask_user`` and ``bridge/call_tool`` (one of those that were set), and tells
+``bridge.stream``, ``bridge.withdrawn`` (an ask is void) and ``bridge.fault``. An error answer is
+one sentence of the runtime's or the plugin's own.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
 from acp_bridge.errors import PeerError, RuntimeFailedError
+from acp_bridge.ports import QuestionAnswer, Tool, ToolResult
 from acp_bridge.runtime.dsh import control_types as shapes
 from acp_bridge.runtime.dsh import members
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
+    CallToRun,
     Hello,
     HistoryPage,
     Judgement,
@@ -51,7 +55,6 @@ from acp_bridge.runtime.dsh.control_types import (
     RuntimeModel,
     SessionState,
     StreamNote,
-    UserAnswer,
     UserAsk,
 )
 from acp_bridge.runtime.dsh.wire import Wire
@@ -72,7 +75,8 @@ _UNKNOWN_METHOD = "unknown DeepSeek Harness SDK runtime method"
 
 Judge: TypeAlias = Callable[[CallToJudge], Awaitable[Judgement]]
 Approver: TypeAlias = Callable[[ApprovalAsk], Awaitable[Answer]]
-Answerer: TypeAlias = Callable[[UserAsk], Awaitable[Sequence[UserAnswer] | None]]
+Answerer: TypeAlias = Callable[[UserAsk], Awaitable[Sequence[QuestionAnswer] | None]]
+Caller: TypeAlias = Callable[[CallToRun], Awaitable[ToolResult]]
 
 
 class Control:
@@ -121,6 +125,16 @@ class Control:
             return shapes.answers_result(answers)
 
         self._wire.serve("bridge/ask_user", serve)
+
+    def answer_calls(self, caller: Caller) -> None:
+        """Who runs the tools of `set_tools`; cancelled when the runtime gives a call up."""
+
+        async def serve(params: JsonObject) -> JsonValue:
+            call = shapes.call_to_run_from_params(params)
+            result = await self._unless_withdrawn(call.ask_id, lambda: caller(call))
+            return shapes.call_result(ToolResult("", is_error=True) if result is None else result)
+
+        self._wire.serve("bridge/call_tool", serve)
 
     def listen_to_streams(self, listener: Callable[[SessionId, StreamNote], None]) -> None:
         """Tell what models say as they say it, of every session and subagent.
@@ -196,7 +210,7 @@ class Control:
         return members.flag(result, "wasRunning")
 
     async def close(self, session_id: SessionId) -> bool:
-        """Cancel, end the session's subagents and MCP servers, write everything, free the lock.
+        """Cancel, end the session's subagents, write everything, free the lock.
 
         False if it was not open. It can be resumed at once, here or elsewhere.
         """
@@ -223,6 +237,13 @@ class Control:
         """Choose the model from the next step on, also of a running turn."""
         params: JsonObject = {"sessionId": session_id, "model": shapes.choice_params(choice)}
         await self._object("bridge/set_model", params)
+
+    async def set_tools(self, session_id: SessionId, tools: Iterable[Tool]) -> None:
+        """What a session and its subagents may call of ours, in place of what was.
+
+        Holds from the next request on, also of a running turn; for subagents yet to come too.
+        """
+        await self._object("bridge/set_tools", shapes.tools_params(session_id, tools))
 
     async def record(self, session_id: SessionId, row: Draft) -> None:
         """Append a row of our own (``plugin:acp-bridge/…``) to the log of an open session.
@@ -276,8 +297,11 @@ class Control:
         return members.as_object(await self._wire.request(method, params), "result")
 
     async def _serve_judge(self, params: JsonObject) -> JsonValue:
-        assert self._judge is not None
-        return shapes.judgement_result(await self._judge(shapes.call_from_params(params)))
+        judge = self._judge
+        assert judge is not None
+        call = shapes.call_from_params(params)
+        judgement = await self._unless_withdrawn(call.ask_id, lambda: judge(call))
+        return shapes.judgement_result(judgement or Judgement("refuse", reason="it was withdrawn"))
 
     async def _unless_withdrawn(self, ask_id: str, ask: Callable[[], Awaitable[_T]]) -> _T | None:
         if ask_id in self._void:

@@ -65,14 +65,15 @@ class Owner:
     """What a residence asks its session, and tells it.
 
     ``apply`` takes each row of the log once, in order; ``hear`` what the wire tells of the tree
-    below the session; ``settle`` is waited for when a process has let go of it. ``model`` is the
-    one in force, ``first_rows`` are those that a new log begins with, in that process, and
-    ``late_rows`` what that process makes worth saying in a log that there is; ``closing``: the
-    session takes no more prompts.
+    below the session; ``opened`` and ``settle`` are waited for when a process has opened it, and
+    when one has let go of it. ``model`` is the one in force, ``first_rows`` are those that a new
+    log begins with, in that process, and ``late_rows`` what that process makes worth saying in a
+    log that there is; ``closing``: the session takes no more prompts.
     """
 
     apply: Callable[[Event], None]
     hear: OnNotification
+    opened: Callable[[Host], Awaitable[None]]
     settle: Callable[[], Awaitable[None]]
     model: Callable[[], ModelChoice]
     first_rows: Callable[[Host], list[Draft]]
@@ -187,6 +188,7 @@ class Residence:
             raise self._refusal(refusal) from refusal
         self._heard.enter_context(host.client.subscribe(self.session_id, self._owner.hear))
         self.host = host
+        await self._owner.opened(host)
         return session
 
     def _refusal(self, refusal: PeerError) -> BridgeError:

@@ -6,10 +6,9 @@ two processes.
 """
 
 import logging
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
@@ -31,6 +30,7 @@ from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, sel
 from acp_bridge.runtime.dsh.client import Session, event_of
 from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
 from acp_bridge.runtime.dsh.control_types import ModelChoice
+from acp_bridge.runtime.dsh.grants import Grants
 from acp_bridge.runtime.dsh.host import Host
 from acp_bridge.runtime.dsh.models import choice_from_log
 from acp_bridge.runtime.dsh.prompt_queue import PromptQueue
@@ -53,6 +53,9 @@ from acp_bridge.vocabulary import (
 )
 from acp_bridge.wire.messages import Notification
 
+if TYPE_CHECKING:
+    from acp_bridge.runtime.dsh.servers import DshServers
+
 logger = logging.getLogger(__name__)
 
 CANCEL_WAIT_S: Final = 8.0
@@ -63,8 +66,8 @@ CLOSE_WAIT_S: Final = 15.0
 
 NO_PLUGIN: Final = (
     "The control plugin did not start in DeepSeek Harness: answers come whole instead of "
-    "streaming, nothing can be asked (what would need your permission is refused), and a cancel "
-    "restarts the runtime. `acp-bridge doctor` says what is missing."
+    "streaming, nothing can be asked (what would need your permission is refused), MCP servers are "
+    "not used, and a cancel restarts the runtime. `acp-bridge doctor` says what is missing."
 )
 
 
@@ -72,7 +75,7 @@ class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing. ``notice`` is a sentence that a new log begins with.
+    ``model`` hold where the log says nothing.
     """
 
     def __init__(
@@ -84,26 +87,24 @@ class DshSession:
         mode: Mode,
         model: ModelChoice,
         events: Sequence[Event] = (),
-        notice: str | None = None,
     ) -> None:
         assert header.cwd is not None
         self._shop = shop
         self._header = header
         self.client = client
         self._memory = SessionMemory(events)
-        self._notice = notice
         self._mode = self._memory.mode or mode
         self._model = choice_from_log(self._memory.selection) or model
-        self.grants: dict[SessionId, set[str]] = defaultdict(set)
-        """What the user allowed "always", to this session and to each of its subagents; not in the
-        log, which is not ours."""
-        self.grants[self.session_id] |= set(self._memory.grants)
+        self.servers: DshServers | None = None
+        """Its MCP servers; set before it is served."""
+        self._grants = Grants(self.session_id, self._memory.grants, shop.store)
         self._inbox = PromptQueue(self.session_id, self._run, close_wait_s=CLOSE_WAIT_S)
         self._consumers: list[Consumer] = []
         self._children = Children(header, events, shop.store, self._emit)
         owner = Owner(
             apply=self._apply,
             hear=self._hear,
+            opened=self._begin_servers,
             settle=self._children.settle,
             model=lambda: self._model,
             first_rows=self._first_rows,
@@ -158,6 +159,11 @@ class DshSession:
     def commands(self) -> Sequence[CommandInfo]:
         """The slash commands that `admit` takes."""
         return COMMANDS
+
+    @property
+    def host(self) -> Host | None:
+        """The process that has it open."""
+        return self._residence.host
 
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
@@ -215,7 +221,7 @@ class DshSession:
 
     async def serve(self) -> None:
         """Run turns until `close`."""
-        await self._inbox.serve(self._residence.release)
+        await self._inbox.serve(self._release)
 
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names, or None if they are lost."""
@@ -285,6 +291,7 @@ class DshSession:
     async def _turn(self, prompt: Prompt) -> TurnEnd:
         session = await self._residence.opened(is_prompted=True)
         assert session is not None
+        await self._ready_servers()
         self._is_root_idle = False
         fold = self._fold = PromptFold()
         fold.expect(await session.prompt(content_for_runtime(prompt)))
@@ -369,8 +376,7 @@ class DshSession:
         return TurnEnd("error", details, "INTERNAL")
 
     def _first_rows(self, host: Host) -> list[Draft]:
-        more = [] if self._notice is None else [_notice(self._notice)]
-        return [*mode_rows(self._mode, before=None), *self._late_rows(host), *more]
+        return [*mode_rows(self._mode, before=None), *self._late_rows(host)]
 
     def _late_rows(self, host: Host) -> list[Draft]:
         if host.control is not None or self._knows_no_plugin:
@@ -402,6 +408,36 @@ class DshSession:
         self._fold, self._is_compacting = PromptFold(), True
         await host.control.compact(self.session_id, argument)
         return True
+
+    async def _release(self) -> None:
+        await self._residence.release()
+        if self.servers is not None:
+            await self.servers.close()
+
+    # --- MCP servers, and what was allowed -----------------------------------------------------
+
+    async def _begin_servers(self, host: Host) -> None:
+        if self.servers is not None:
+            await self.servers.begin(host)
+
+    async def _ready_servers(self) -> None:
+        """Before a prompt: have the tools of its servers there, and say what there is to say."""
+        servers, host = self.servers, self._residence.host
+        if servers is None or host is None or host.control is None:
+            return
+        await servers.ready()
+        await servers.give(host)
+        while servers.news:
+            await host.control.record(self.session_id, _notice(servers.news[0]))
+            del servers.news[0]
+
+    async def grants_of(self, session_id: SessionId) -> Collection[str]:
+        """What was allowed "always" to this session, or to a subagent of it."""
+        return await self._grants.of(session_id)
+
+    async def grant(self, session_id: SessionId, grant: str) -> None:
+        """Allow something "always", to this session or to a subagent of it."""
+        await self._grants.add(session_id, grant, self._residence.host)
 
     # --- what is told -------------------------------------------------------------------------
 

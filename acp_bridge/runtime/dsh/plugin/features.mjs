@@ -52,7 +52,7 @@ export function featuresOf({ ctx, packages, server }) {
     close: first(open, service('subagents', 'drainDescendants'), flush),
     steer: first(agents, message),
     open,
-    mcp: first(open, from('mcp', 'Config', 'apply')),
+    mcp: first(agents, service('tools', 'register'), from('mcp', 'createMcpToolDefinition')),
     record: first(agents, from('session', 'appendPluginRecord')),
     models: first(llm, selection),
     mode: first(agents, knobs, service('planMode', 'get', 'set')),
