@@ -25,6 +25,9 @@ START_WAIT_S: Final = 60.0
 SHUTDOWN_WAIT_S: Final = 3.0
 """How long ``shutdown`` may take to close its logs: 0.2 s with a running turn."""
 
+ANSWER_WAIT_S: Final = 2.0
+"""How long any answer at all may take of a process that was late: a large log keeps it busy."""
+
 END_WAIT_S: Final = 12.0
 """How long the whole end of a process may take: above its own bounds, which add up to 10 s."""
 
@@ -177,6 +180,28 @@ class Host:
                     logger.info("shutdown: %s", fault.details)
             self._client.stop("The runtime was shut down.")
         await self.wait_ended()
+
+    async def end_if_hung(self) -> bool:
+        """After something took longer than its bound: end the process if it answers nothing at all.
+
+        Whether it was ended. Every session in it then finds it gone, and goes on in a new one.
+        """
+        if not self.usable:
+            return True
+        try:
+            with anyio.fail_after(ANSWER_WAIT_S):
+                await self.client.request("bridge/are_you_there", {})
+        except PeerError:
+            return False  # it knows no such method, so it is there
+        except PeerGoneError:
+            return True
+        except TimeoutError:
+            logger.error("a runtime process hangs, and is ended")  # noqa: TRY400  # no fault here
+            assert self._process is not None
+            self._process.exit_wait_s = 0
+            self._fail(f"{PEER} did not answer any more and was ended.")
+            return True
+        return False
 
     async def wait_ended(self) -> None:
         """Wait until nothing of it runs any more; bounded."""

@@ -167,6 +167,8 @@ class Residence:
                     return await self._open_in(host)
             except BaseException as failure:
                 with anyio.CancelScope(shield=True):
+                    if isinstance(failure, TimeoutError):
+                        await host.end_if_hung()
                     await self._shop.hosts.release(host, self.session_id)
                 if isinstance(failure, TimeoutError):
                     raise RuntimeFailedError(
@@ -260,6 +262,7 @@ class Residence:
                     await host.control.close(self.session_id)
             except (PeerError, PeerGoneError, TimeoutError):
                 logger.exception("session %s was not closed", self.session_id)
+                await host.end_if_hung()
         if host.usable:
             host.client.forget(self.session_id)
         await self._shop.hosts.release(host, self.session_id)

@@ -355,6 +355,8 @@ class DshSession:
                 await self._after_a_loss()
             except (PeerError, TimeoutError):
                 logger.exception("session %s: its turn was not cancelled", self.session_id)
+                if await host.end_if_hung():
+                    await self._after_a_loss()
             return
         async with residence.lock:
             await residence.leave()
