@@ -9,7 +9,7 @@ import anyio
 from acp_bridge.errors import BridgeError, PeerError, PeerGoneError, RuntimeFailedError
 from acp_bridge.runtime.dsh.client import PEER, HarnessClient
 from acp_bridge.runtime.dsh.control import Control, Judge
-from acp_bridge.runtime.dsh.control_types import Hello, ModelChoice
+from acp_bridge.runtime.dsh.control_types import Feature, Hello, ModelChoice
 from acp_bridge.runtime.dsh.launch import INSTALL, Launch, version_of, version_problem
 from acp_bridge.runtime.dsh.process import DshProcess
 from acp_bridge.sessions.header import FORMAT_VERSION
@@ -53,7 +53,8 @@ class Host:
     """A runtime process. `serve` must run in a task for as long as it lives.
 
     ``model`` is what sessions use that choose nothing else; ``is_subagent`` as `HarnessClient`
-    takes it; ``judge`` as `Control` does.
+    takes it; ``judge`` as `Control` does. ``prepare`` is given the plugin before its hello, and
+    ``learn`` when the process is ready, if it can tell its models.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Host:
         flow: Flow,
         judge: Judge | None = None,
         prepare: Callable[["Control"], None] = lambda _control: None,
+        learn: Callable[["Control"], Awaitable[None]] | None = None,
         start_wait_s: float = START_WAIT_S,
     ) -> None:
         self.launch = launch
@@ -73,6 +75,7 @@ class Host:
         self._flow = flow
         self._judge = judge
         self._prepare = prepare
+        self._learn = learn
         self._start_wait_s = start_wait_s
         self._process: DshProcess | None = None
         self._client: HarnessClient | None = None
@@ -100,6 +103,10 @@ class Host:
     def hello(self) -> Hello | None:
         """What the plugin said of itself, if it is there at all; after `ready`."""
         return self._hello
+
+    def has(self, feature: Feature) -> bool:
+        """Whether its plugin is there and can do this; after `ready`."""
+        return self._hello is not None and self._hello.has(feature)
 
     @property
     def last_words(self) -> str:
@@ -203,6 +210,8 @@ class Host:
             self._fail(f"{PEER} could not be set up: {fault.details}")
         else:
             self._greeted.set()
+            if self._learn is not None and self._control is not None and self.has("models"):
+                await self._learn(self._control)
 
     async def _meet_plugin(self) -> None:
         control = Control(self.client, judge=self._judge)

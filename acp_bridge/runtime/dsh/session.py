@@ -209,6 +209,10 @@ class DshSession:
         """What can be chosen, and what is chosen."""
         return options_of(self._shop.models, self._mode, self._model)
 
+    def offer_anew(self) -> None:
+        """There are other models to choose from."""
+        self._emit(OptionsChanged())
+
     async def choose(self, option: OptionName, value: str) -> None:
         """Choose a value: see `ports.LiveSession`."""
         residence = self._residence
