@@ -15,7 +15,8 @@ from process_rig import BRIDGE, Bridge
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
-TRIES = 30
+TURNS = 12
+"""Turns until a server must be there: a busy machine takes some, and both runtimes as many."""
 
 MODEL = ("--model", "deepseek:deepseek-v4-pro")
 
@@ -40,12 +41,9 @@ class Stage:
         self.model.answer("" if self.is_embedded else session, *blocks)
 
     def is_offered(self, session: str, name: str) -> bool:
-        """Whether the last request offered a tool; asked a bounded number of times."""
-        requests = self.model.requests["" if self.is_embedded else session]
-        assert len(requests) < TRIES
-        if requests:
-            time.sleep(0.5)
-        return bool(requests) and name in {one["name"] for one in requests[-1]["tools"]}
+        """Whether the last request offered a tool."""
+        request = self.model.requests["" if self.is_embedded else session][-1]
+        return name in {one["name"] for one in request["tools"]}
 
     def params(self, session: str) -> Message:
         return {"sessionId": session, "cwd": str(self.place.work), "mcpServers": []}
@@ -103,13 +101,16 @@ def fork(stage: Stage, bridge: Bridge) -> None:
 
 
 def servers(stage: Stage, bridge: Bridge) -> int:
-    """Compared from where the server is there: how many turns that takes is the machine's."""
+    """Compared from where the server is there: in which turn that is depends on the machine."""
     given = tiny()
     server = {"name": "tiny", "command": given.command, "args": list(given.args), "env": []}
     params = {"cwd": str(stage.place.work), "mcpServers": [server]}
     session = str(bridge.result("session/new", **params)["sessionId"])
-    while not stage.is_offered(session, "mcp__tiny__add"):
+    for _ in range(TURNS):
         bridge.answer_to(bridge.prompt(session, "hello"), wait_s=60)
+        if not stage.is_offered(session, "mcp__tiny__add"):
+            time.sleep(1)
+    assert stage.is_offered(session, "mcp__tiny__add")
     since = len(bridge.heard)
     stage.answer(session, tool("c1", "mcp__tiny__add", a=2, b=3))
     stage.answer(session, tool("c2", "mcp__tiny__add", a=3, b=3))
@@ -245,8 +246,8 @@ PLAYS = [
     (cancel, FIRST_TURN),
     (load, FIRST_TURN | CALLS),
     (fork, FIRST_TURN),
-    (servers, CALLS),
-    (questions, FIRST_TURN | CALLS),
+    (servers, frozenset({"status", "words"})),
+    (questions, FIRST_TURN),
 ]
 """Each play with the differences that it shows."""
 
