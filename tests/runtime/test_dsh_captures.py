@@ -130,7 +130,7 @@ async def test_a_capture_shows_what_its_stored_log_shows(
         for root in roots:
             log = store.read(root)
             before = log.events[: seqs[root][0]]
-            shop = Shop(store, *cast("Any", [None] * 4))
+            shop = Shop(store, *cast("Any", [None] * 5))
             model = ModelChoice("deepseek-official", "deepseek-chat")
             session = DshSession(
                 shop, log.header, cast("Client", None), mode="ask", model=model, events=before

@@ -238,6 +238,7 @@ class DshRuntime(TaskHolder):
             models=self._models,
             attachments=self._attachments,
             group=self.group,
+            new_id=self._outside.new_id,
             detaches=self._detaches,
         )
         session = DshSession(

@@ -24,6 +24,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import * as asking from './plugin/asking.mjs'
+import * as commands from './plugin/commands.mjs'
 import { PACKAGES, featuresOf } from './plugin/features.mjs'
 import * as options from './plugin/options.mjs'
 import { record } from './plugin/records.mjs'
@@ -207,6 +208,8 @@ function requestMethods(bridge) {
     state: options.state,
     models: options.models,
     rename: options.rename,
+    log_command: commands.log,
+    compact: commands.compact,
   }
   // An async function each: what it throws becomes the error answer, never an uncaught one.
   const served = ([key, call]) => [`bridge/${key}`, async (params) => call(bridge, params)]

@@ -21,6 +21,8 @@ request to it          params                                                   
 ``bridge/state``       sessionId                                                  `SessionState`
 ``bridge/models``      (nothing)                                                  models
 ``bridge/rename``      sessionId, title                                           title
+``bridge/log_command`` sessionId, type, data                                      (nothing)
+``bridge/compact``     sessionId, argument                                        kind, text
 ``bridge/history``     sessionId, from                                            `HistoryPage`
 =====================  =========================================================  ================
 
@@ -215,13 +217,14 @@ class Control:
         result = await self._object("bridge/close", {"sessionId": session_id})
         return members.flag(result, "wasOpen")
 
-    async def steer(self, session_id: SessionId, content: Sequence[JsonObject]) -> str:
+    async def steer(self, session_id: SessionId, content: Sequence[JsonObject]) -> str | None:
         """Put a user message into the running turn, before its next step; the message's id.
 
-        ``content`` as in ``session/prompt``: text and image blocks. Idle, it starts a turn.
+        ``content`` as in ``session/prompt``: text and image blocks. None: no turn runs, or it is
+        being cancelled, and nothing was taken.
         """
         params: JsonObject = {"sessionId": session_id, "contentBlocks": list(content)}
-        return members.text(await self._object("bridge/steer", params), "messageId")
+        return members.optional_text(await self._object("bridge/steer", params), "messageId")
 
     async def set_mode(self, session_id: SessionId, mode: Mode) -> None:
         """Put a session and its subagents into a mode; holds from the next call on.
@@ -264,6 +267,21 @@ class Control:
         """Give an open session a title; as the runtime made it (one line, bounded)."""
         params: JsonObject = {"sessionId": session_id, "title": title}
         return members.text(await self._object("bridge/rename", params), "title")
+
+    async def log_command(self, session_id: SessionId, row: Draft) -> None:
+        """Append the ``command/run`` or ``command/done`` of a command that we run.
+
+        It is told on the wire before this returns.
+        """
+        await self._object("bridge/log_command", shapes.record_params(session_id, row))
+
+    async def compact(self, session_id: SessionId, argument: str) -> bool:
+        """Run the runtime's own ``/compact``, which logs itself; whether it went well.
+
+        `cancel` ends it.
+        """
+        params: JsonObject = {"sessionId": session_id, "argument": argument}
+        return members.text(await self._object("bridge/compact", params), "kind") == "success"
 
     async def history(self, session_id: SessionId, *, from_seq: int = 0) -> HistoryPage:
         """A page of a session's log, open or cold; pages are cut by size (about 1 MB)."""

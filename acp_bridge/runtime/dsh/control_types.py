@@ -60,6 +60,7 @@ Feature: TypeAlias = Literal[
     "models",
     "mode",
     "title",
+    "compact",
     "history",
     "fork",
 ]

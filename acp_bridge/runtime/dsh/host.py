@@ -25,6 +25,9 @@ START_WAIT_S: Final = 60.0
 SHUTDOWN_WAIT_S: Final = 3.0
 """How long ``shutdown`` may take to close its logs: 0.2 s with a running turn."""
 
+ANSWER_WAIT_S: Final = 2.0
+"""How long any answer at all may take of a process that was late: a large log keeps it busy."""
+
 END_WAIT_S: Final = 12.0
 """How long the whole end of a process may take: above its own bounds, which add up to 10 s."""
 
@@ -104,9 +107,9 @@ class Host:
         """What the plugin said of itself, if it is there at all; after `ready`."""
         return self._hello
 
-    def has(self, feature: Feature) -> bool:
-        """Whether its plugin is there and can do this; after `ready`."""
-        return self._hello is not None and self._hello.has(feature)
+    def can(self, feature: Feature) -> bool:
+        """Whether the control plugin is there and has this."""
+        return self._control is not None and self._hello is not None and self._hello.has(feature)
 
     @property
     def last_words(self) -> str:
@@ -181,6 +184,28 @@ class Host:
             self._client.stop("The runtime was shut down.")
         await self.wait_ended()
 
+    async def end_if_hung(self) -> bool:
+        """After something took longer than its bound: end the process if it answers nothing at all.
+
+        Whether it was ended. Every session in it then finds it gone, and goes on in a new one.
+        """
+        if not self.usable:
+            return True
+        try:
+            with anyio.fail_after(ANSWER_WAIT_S):
+                await self.client.request("bridge/are_you_there", {})
+        except PeerError:
+            return False  # it knows no such method, so it is there
+        except PeerGoneError:
+            return True
+        except TimeoutError:
+            logger.error("a runtime process hangs, and is ended")  # noqa: TRY400  # no fault here
+            assert self._process is not None
+            self._process.exit_wait_s = 0
+            self._fail(f"{PEER} did not answer any more and was ended.")
+            return True
+        return False
+
     async def wait_ended(self) -> None:
         """Wait until nothing of it runs any more; bounded."""
         with anyio.move_on_after(END_WAIT_S) as bound:
@@ -210,7 +235,7 @@ class Host:
             self._fail(f"{PEER} could not be set up: {fault.details}")
         else:
             self._greeted.set()
-            if self._learn is not None and self._control is not None and self.has("models"):
+            if self._learn is not None and self._control is not None and self.can("models"):
                 await self._learn(self._control)
 
     async def _meet_plugin(self) -> None:

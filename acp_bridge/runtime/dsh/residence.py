@@ -56,6 +56,7 @@ class Shop:
     models: DshModels
     attachments: AttachmentStore
     group: anyio.abc.TaskGroup
+    new_id: Callable[[], str]
     detaches: bool = False
 
 
@@ -65,9 +66,9 @@ class Owner:
 
     ``apply`` takes each row of the log once, in order; ``hear`` what the wire tells of the tree
     below the session; ``opened`` and ``settle`` are waited for when a process has opened it, and
-    when one has let go of it. ``model`` is the
-    one in force, ``first_rows`` are those that a new log begins with, in that process;
-    ``closing``: the session takes no more prompts.
+    when one has let go of it. ``model`` is the one in force, ``first_rows`` are those that a new
+    log begins with, in that process, and ``late_rows`` what that process makes worth saying in a
+    log that there is; ``closing``: the session takes no more prompts.
     """
 
     apply: Callable[[Event], None]
@@ -76,6 +77,7 @@ class Owner:
     settle: Callable[[], Awaitable[None]]
     model: Callable[[], ModelChoice]
     first_rows: Callable[[Host], list[Draft]]
+    late_rows: Callable[[Host], list[Draft]]
     closing: Callable[[], bool]
 
 
@@ -159,9 +161,14 @@ class Residence:
                 with anyio.fail_after(OPEN_WAIT_S, shield=True):
                     if not self.events:
                         await self._begin_log(host)
+                    elif rows := self._owner.late_rows(host):
+                        self.unsaid += rows
+                        await self.continue_log()
                     return await self._open_in(host)
             except BaseException as failure:
                 with anyio.CancelScope(shield=True):
+                    if isinstance(failure, TimeoutError):
+                        await host.end_if_hung()
                     await self._shop.hosts.release(host, self.session_id)
                 if isinstance(failure, TimeoutError):
                     raise RuntimeFailedError(
@@ -201,6 +208,24 @@ class Residence:
         write = partial(begin_log, self._shop.store, self._header, drafts)
         self._take(await anyio.to_thread.run_sync(write))
 
+    async def append(self, row: Draft) -> None:
+        """Append a row of ours to a log that is begun: by the process, or between two of them.
+
+        Takes the lock. No turn may run where there is no control plugin.
+
+        Raises:
+            BridgeError: it was not written, or will be at the log's next opening.
+        """
+        async with self.lock:
+            host = self.host
+            if host is not None and host.usable and host.control is not None:
+                append = host.control.record if row.ignorable else host.control.log_command
+                await append(self.session_id, row)
+                return
+            self.unsaid.append(row)
+            await self.leave()
+            await self.continue_log()
+
     async def continue_log(self) -> None:
         """Hear from the log what the wire did not tell, and write what the runtime was not told."""
         drafts, self.unsaid = self.unsaid, []
@@ -237,6 +262,7 @@ class Residence:
                     await host.control.close(self.session_id)
             except (PeerError, PeerGoneError, TimeoutError):
                 logger.exception("session %s was not closed", self.session_id)
+                await host.end_if_hung()
         if host.usable:
             host.client.forget(self.session_id)
         await self._shop.hosts.release(host, self.session_id)

@@ -114,4 +114,4 @@ class DshServers:
 
 
 def _takes_tools(host: Host) -> bool:
-    return host.control is not None and host.has("mcp") and host.has("record")
+    return host.can("mcp") and host.can("record")

@@ -20,6 +20,7 @@ from acp_bridge.errors import (
     PeerError,
     PeerGoneError,
 )
+from acp_bridge.harness.command_texts import title_data
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
 from acp_bridge.harness.modes import mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
@@ -27,6 +28,7 @@ from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions
 from acp_bridge.runtime.dsh.children import Children
 from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, selection_row
 from acp_bridge.runtime.dsh.client import Session, event_of
+from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
 from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.grants import Grants
 from acp_bridge.runtime.dsh.host import Host
@@ -106,10 +108,13 @@ class DshSession:
             settle=self._children.settle,
             model=lambda: self._model,
             first_rows=self._first_rows,
+            late_rows=self._late_rows,
             closing=lambda: self._inbox.closing,
         )
         self._residence = Residence(shop, header, owner, events=events)
         self._fold: PromptFold | None = None
+        self._is_compacting = False
+        self._knows_no_plugin = False
         self._is_root_idle = True
         self._changed = anyio.Event()
 
@@ -152,8 +157,8 @@ class DshSession:
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
-        """None: what begins with a slash goes to the model as it is."""
-        return ()
+        """The slash commands that `admit` takes."""
+        return COMMANDS
 
     @property
     def host(self) -> Host | None:
@@ -169,6 +174,23 @@ class DshSession:
         waiting = self._inbox.admit(prompt)
         self._change()
         return waiting
+
+    async def interject(self, prompt: Prompt) -> bool:
+        """Put what the user says before the next step of what runs: see `ports.LiveSession`.
+
+        Without the control plugin nothing can be put there.
+        """
+        host = self._residence.host
+        if host is None or not host.usable or not host.can("steer"):
+            return False
+        if self._fold is None or self._inbox.withdrawn:  # else a cancel would drop it
+            return False
+        assert host.control is not None
+        try:
+            taken = await host.control.steer(self.session_id, content_for_runtime(prompt))
+        except PeerGoneError:
+            return False
+        return taken is not None
 
     def cancel(self) -> None:
         """End the running turn, the waiting prompts and all subagents; nothing running: no-op."""
@@ -247,7 +269,7 @@ class DshSession:
         end = None
         with waiting.scope:
             try:
-                end = await self._turn(waiting.prompt)
+                end = await self._end_of(waiting.prompt)
             except PeerGoneError:
                 end = await self._after_a_loss()
             except BridgeError as failure:
@@ -259,11 +281,18 @@ class DshSession:
             with anyio.CancelScope(shield=True):
                 await self._stop()
             end = TurnEnd("aborted")
-        self._fold = None
+        self._fold, self._is_compacting = None, False
         return end
 
-    async def _turn(self, prompt: Work) -> TurnEnd:
-        assert isinstance(prompt, Prompt), "there are no commands here"
+    async def _end_of(self, work: Work) -> TurnEnd:
+        if isinstance(work, Command):
+            await self._residence.opened(is_prompted=True)
+            await run_command(self, work, self._shop.new_id())
+            return TurnEnd("completed")
+        assert isinstance(work, Prompt), "the runtime has an inbox of its own"
+        return await self._turn(work)
+
+    async def _turn(self, prompt: Prompt) -> TurnEnd:
         session = await self._residence.opened(is_prompted=True)
         assert session is not None
         await self._ready_servers()
@@ -294,15 +323,24 @@ class DshSession:
                 group.cancel_scope.cancel()
 
             group.start_soon(wait)
-            while (
-                (holds and not self._inbox.has_waiting)
-                or not self._is_root_idle
-                or fold.end is None
-            ):
+            while True:
+                if fold.end is not None and self._is_root_idle:
+                    if holds and (command := self._inbox.take_command()) is not None:
+                        await self._answer_beside(command)
+                        continue
+                    if not holds or self._inbox.has_waiting:
+                        break
                 await self._changed.wait()
             group.cancel_scope.cancel()
         if failure is not None and (fold.end is None or isinstance(failure, PeerGoneError)):
             raise failure
+
+    async def _answer_beside(self, waiting: WaitingPrompt) -> None:
+        """A command that comes while a prompt is held takes nothing from it."""
+        held = self._fold
+        with anyio.CancelScope(shield=True):  # it takes no longer than its rows do
+            waiting.settle(await self._run(waiting))
+        self._fold = held
 
     async def _stop(self) -> None:
         """End what the withdrawn prompt started."""
@@ -314,10 +352,15 @@ class DshSession:
             try:
                 with anyio.fail_after(CANCEL_WAIT_S):
                     await host.control.cancel(self.session_id)
+                    if self._is_compacting:
+                        # What it says of its end follows at once, so it is ahead of this answer.
+                        await host.control.state(self.session_id)
             except PeerGoneError:
                 await self._after_a_loss()
             except (PeerError, TimeoutError):
                 logger.exception("session %s: its turn was not cancelled", self.session_id)
+                if await host.end_if_hung():
+                    await self._after_a_loss()
             return
         async with residence.lock:
             await residence.leave()
@@ -339,10 +382,38 @@ class DshSession:
         return TurnEnd("error", details, "INTERNAL")
 
     def _first_rows(self, host: Host) -> list[Draft]:
-        drafts = mode_rows(self._mode, before=None)
-        if host.control is None:
-            drafts.append(Draft(NOTICE_ROW, {"text": NO_PLUGIN}, ignorable=True))
-        return drafts
+        return [*mode_rows(self._mode, before=None), *self._late_rows(host)]
+
+    def _late_rows(self, host: Host) -> list[Draft]:
+        if host.control is not None or self._knows_no_plugin:
+            return []
+        self._knows_no_plugin = True
+        return [_notice(NO_PLUGIN)]
+
+    # --- what commands do ---------------------------------------------------------------------
+
+    async def log(self, row: Draft) -> None:
+        """Append a row to the log, which must be begun; told when this returns."""
+        await self._residence.append(row)
+
+    async def rename(self, title: str) -> str:
+        """Give the session a title, once its log is begun; as it is now."""
+        host = self._residence.host
+        if host is None or not host.usable or not host.can("title"):
+            await self.log(Draft("session/title", title_data(title)))
+            return title
+        assert host.control is not None
+        return await host.control.rename(self.session_id, title)
+
+    async def compact(self, argument: str) -> bool:
+        """Have the runtime compact the conversation and log it; False: it cannot."""
+        host = self._residence.host
+        if host is None or not host.can("compact"):
+            return False
+        assert host.control is not None
+        self._fold, self._is_compacting = PromptFold(), True
+        await host.control.compact(self.session_id, argument)
+        return True
 
     async def _release(self) -> None:
         await self._residence.release()
@@ -363,8 +434,7 @@ class DshSession:
         await servers.ready()
         await servers.give(host)
         while servers.news:
-            row = Draft(NOTICE_ROW, {"text": servers.news[0]}, ignorable=True)
-            await host.control.record(self.session_id, row)
+            await host.control.record(self.session_id, _notice(servers.news[0]))
             del servers.news[0]
 
     async def grants_of(self, session_id: SessionId) -> Collection[str]:
@@ -416,3 +486,7 @@ class DshSession:
     def _change(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+
+def _notice(text: str) -> Draft:
+    return Draft(NOTICE_ROW, {"text": text}, ignorable=True)

@@ -57,6 +57,7 @@ export function featuresOf({ ctx, packages, server }) {
     models: first(llm, selection),
     mode: first(agents, knobs, service('planMode', 'get', 'set')),
     title: service('sessionTitle', 'get', 'rename'),
+    compact: service('commands', 'execute'),
     history,
     fork: first(open, history, flush, from('session', 'buildForkSeed')),
   }

@@ -64,6 +64,13 @@ function unmute(bridge, agent) {
   else bridge.muted.delete(agent)
 }
 
+/**
+ * Add to the turn that runs; null where none does, or one is being ended: there the runtime would
+ * make a turn of it.
+ *
+ * Nothing is waited for between the look and the message, and a turn looks for such messages at its
+ * very end: so what is taken is heard.
+ */
 export async function steer(bridge, { sessionId, contentBlocks }) {
   const agent = bridge.agent(sessionId)
   if (!Array.isArray(contentBlocks) || contentBlocks.length === 0) {
@@ -71,6 +78,7 @@ export async function steer(bridge, { sessionId, contentBlocks }) {
   }
   const content = await storedContent(bridge, contentBlocks)
   const message = bridge.packages.llm.createUserMessage({ content, source: { kind: 'user' } })
+  if (agent.status !== 'running' || bridge.muted.has(agent)) return { messageId: null }
   agent.steer(message)
   return { messageId: message.id }
 }
