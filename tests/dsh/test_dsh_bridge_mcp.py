@@ -272,3 +272,14 @@ def test_servers_end_with_the_bridge_and_one_that_dies_is_told(place: DshPlace) 
         [told] = thoughts(bridge, session)
         assert told.startswith("The MCP server tiny ended with exit code 7. Its tools are gone;")
         assert not any(name.startswith("mcp__tiny") for name in offered(place, session))
+
+
+def test_a_long_answer_is_kept_where_the_model_may_read_on(place: DshPlace) -> None:
+    with place.editor("--mode", "full") as bridge:
+        session = opened(bridge, place, acp_server())
+        until_offered(bridge, place, session, "tiny")
+        place.loopback.answer(session, tool("c1", "mcp__tiny__big", chars=300_000))
+        place.loopback.answer(session, text("Much."))
+        assert end_of(bridge, session) == "end_turn"
+        assert len(place.loopback.asked(session)) < 200_000
+        assert "dsh-spill-" in place.loopback.asked(session)

@@ -434,7 +434,7 @@ class DshSession:
         await servers.ready()
         await servers.give(host)
         while servers.news:
-            await host.control.record(self.session_id, _notice(servers.news[0]))
+            await self.log(_notice(servers.news[0]))
             del servers.news[0]
 
     async def grants_of(self, session_id: SessionId) -> Collection[str]:
