@@ -38,10 +38,13 @@ async def test_what_scenarios_share_is_pinned_once(acp_snapshot: Snapshot, tmp_p
     delegated = await played(SNAPSHOTS / "subagent-spawn", tmp_path / "delegated")
     child = next(one for one in model_requests(delegated) if one["agent"] == "1/1")
     system = str(child["system"]).replace(str(delegated.place.cwd), str(outcome.place.cwd))
+    (tmp_path / "asking").mkdir()
+    asking = await played(SNAPSHOTS / "ask-user", tmp_path / "asking")
     shared = {
         "system": request["system"],
         "system-subagent": system,
         "tools": request["tools"],
+        "tools-asking": model_requests(asking)[0]["tools"],
         "initialize": hello.message["result"],
         "modes": obj(made.message["result"])["modes"],
         "options": obj(made.message["result"])["configOptions"],

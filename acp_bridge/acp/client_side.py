@@ -119,6 +119,15 @@ class ClientCalls:
             case _:
                 return Unusable("the outcome is neither selected nor cancelled")
 
+    async def create_elicitation(self, request: JsonObject) -> JsonValue:
+        """Put a form to the user; the client's answer as it came.
+
+        Raises:
+            PeerError: the client answered with an error.
+            PeerGoneError: the connection ended first.
+        """
+        return await self._peer.request("elicitation/create", request)
+
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
     ) -> str:

@@ -36,9 +36,10 @@ MODULES = {
     ),
     "hello_types": ("InitializeRequest", "InitializeResponse"),
 }  # fmt: skip
-"""Schema names to generate, with all they refer to, by module. ``elicitation/*`` is not used yet.
-The types of ``initialize`` are a quarter of all and stand apart because a running bridge never
-loads them: `hello` answers from plain dicts."""
+"""Schema names to generate, with all they refer to, by module. ``elicitation/*`` is left out: a
+form is a JSON schema, and `bridge.questions` writes it as one. The types of ``initialize`` are a
+quarter of all and stand apart because a running bridge never loads them: `hello` answers from plain
+dicts."""
 
 UNSTABLE = {"ForkSessionRequest", "ForkSessionResponse"}
 """Roots that only the unstable schema has. Nothing but these and `UNSTABLE_TAGS`, and what they

@@ -38,7 +38,8 @@ SETUP: Final = "setup"
 class ClientTraits(NamedTuple):
     """What a client said about itself. Whatever it left out or misspelt counts as "no".
 
-    ``reads_text``, ``writes_text`` and ``terminal`` allow ``fs/*`` and ``terminal/*`` requests;
+    ``reads_text``, ``writes_text`` and ``terminal`` allow ``fs/*`` and ``terminal/*`` requests,
+    ``forms`` those for forms (``elicitation/create``);
     ``terminal_output_meta`` display terminals through ``_meta``; ``boolean_options`` config
     options of type boolean; ``subagents``, ``plan``, ``notices`` and ``compaction`` the updates of
     those names; ``auth_terminal`` auth methods of type terminal. ``platform`` is what an editor's
@@ -57,6 +58,7 @@ class ClientTraits(NamedTuple):
     notices: bool = False
     compaction: bool = False
     auth_terminal: bool = False
+    forms: bool = False
     platform: str = ""
 
 
@@ -135,6 +137,7 @@ def client_traits(params: JsonValue) -> ClientTraits:
         # Zed announced it through _meta before it had a place of its own.
         auth_terminal=_object(offered, "auth").get("terminal") is True
         or meta.get("terminal-auth") is True,
+        forms=_offers(_object(offered, "elicitation"), "form"),
         platform=_text(_object(info, "_meta"), "platform"),
     )
 

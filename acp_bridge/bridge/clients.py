@@ -13,7 +13,9 @@ class View:
     (clients: section 2.4), with live output. ``config_options``: choices are sent as config
     options besides modes; JetBrains 2026.1 breaks on them (clients: section 3).
     ``compactions``: a compaction is an item of its own, and not a thought.
-    ``joins_arguments``: a terminal's command and arguments are joined with spaces for a shell.
+    ``notices``: what we say beside the conversation is a notice, and not a thought. ``plans``: the
+    plan has an id and can be removed. ``joins_arguments``: a terminal's command and arguments are
+    joined with spaces for a shell.
     ``native_subagents``: subagents are shown as sessions of their own, not as tool calls.
     """
 
@@ -21,6 +23,8 @@ class View:
     config_options: bool = True
     joins_arguments: bool = False
     compactions: bool = False
+    notices: bool = False
+    plans: bool = False
     native_subagents: bool = False
 
 
@@ -41,6 +45,8 @@ def view_for(traits: ClientTraits, *, runs_here: bool = True, subagents: str = "
         display_terminals=traits.terminal_output_meta and runs_here,
         joins_arguments=traits.name in _JOINING,
         compactions=traits.compaction,
+        notices=traits.notices,
+        plans=traits.plan,
         config_options=not (is_jetbrains and traits.version.startswith("2026.1")),
         native_subagents=subagents == "native"
         or (

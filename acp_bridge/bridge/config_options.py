@@ -12,13 +12,14 @@ from acp_bridge.acp.types import (
     AvailableCommandsUpdate,
     SessionConfigOption,
     SessionConfigSelect,
+    SessionConfigSelectGroup,
     SessionConfigSelectOption,
     SessionMode,
     SessionModeState,
     UnstructuredCommandInput,
 )
 from acp_bridge.harness.modes import MODES
-from acp_bridge.ports import DEFAULT_EFFORT, OptionName, SessionOptions
+from acp_bridge.ports import DEFAULT_EFFORT, ModelInfo, OptionName, SessionOptions
 from acp_bridge.vocabulary import CommandInfo
 
 OPTIONS: Final[dict[str, OptionName]] = {"mode": "mode", "model": "model", "effort": "effort"}
@@ -55,7 +56,7 @@ def config_from_options(options: SessionOptions) -> list[SessionConfigOption]:
             name="Model",
             category="model",
             current_value=options.model_id,
-            options=[_option(i.model_id, i.title, i.model_id) for i in options.models],
+            options=_models(options.models),
         ),
     ]
     if options.efforts:
@@ -70,6 +71,23 @@ def config_from_options(options: SessionOptions) -> list[SessionConfigOption]:
         )
         found.append(effort)
     return found
+
+
+def _models(
+    models: Sequence[ModelInfo],
+) -> list[SessionConfigSelectOption] | list[SessionConfigSelectGroup]:
+    """The models, under the name of their provider if there are several."""
+    groups: dict[str, SessionConfigSelectGroup] = {}
+    for info in models:
+        provider = info.model_id.partition(":")[0]
+        name = info.provider_title or provider.capitalize()
+        group = groups.setdefault(
+            provider, SessionConfigSelectGroup(group=provider, name=name, options=[])
+        )
+        group.options.append(_option(info.model_id, info.title, info.model_id))
+    if len(groups) > 1:
+        return list(groups.values())
+    return [option for group in groups.values() for option in group.options]
 
 
 def commands_update(commands: Sequence[CommandInfo]) -> AvailableCommandsUpdate:

@@ -1,7 +1,7 @@
 """An LSP editor as `ports.Client`: its open documents, and permission by whatever it can show."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,14 @@ import attrs
 
 from acp_bridge.lsp.actions import Question
 from acp_bridge.lsp.editor import Editor
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
+from acp_bridge.ports import (
+    ClientCommand,
+    CommandEnd,
+    PermissionAsk,
+    QuestionAnswer,
+    QuestionsAsk,
+)
+from acp_bridge.ports import Question as UserQuestion
 from acp_bridge.vocabulary import Answer
 
 if TYPE_CHECKING:
@@ -93,11 +100,24 @@ class LspClient:
 
     @property
     def takes_questions(self) -> bool:
-        """An editor without ACP has no form for them."""
-        return False
+        """Whether the editor shows messages with buttons."""
+        return self._editor.asks
 
-    async def ask_questions(self, _ask: QuestionsAsk) -> None:
-        """Nobody is asked."""
+    async def ask_questions(self, ask: QuestionsAsk) -> Sequence[QuestionAnswer] | None:
+        """A button for each option; what wants text or several options cannot be asked."""
+        if not self.takes_questions or any(
+            one.takes_many or not one.options for one in ask.questions
+        ):
+            return None
+        answers = []
+        for question in ask.questions:
+            shown = "\n\n".join(filter(None, (question.text, question.detail, _meanings(question))))
+            labels = list(dict.fromkeys(option.label for option in question.options))
+            chosen = await self._editor.choose(shown, labels)
+            if chosen not in labels:
+                return None
+            answers.append(QuestionAnswer(question.question_id, (chosen,)))
+        return answers
 
     async def read_text(self, path: Path) -> str:
         """An open document's text. Raises OSError for any other file: the disk has it."""
@@ -135,3 +155,9 @@ class LspClient:
     async def run_command(self, command: ClientCommand) -> CommandEnd:
         """Raises OSError: LSP has no terminals."""
         raise OSError(f"the editor runs no commands: {command.line}")
+
+
+def _meanings(question: UserQuestion) -> str:
+    """What the options mean: a button has its label alone."""
+    told = [one for one in question.options if one.description]
+    return "\n".join(f"{one.label}: {one.description}" for one in told)

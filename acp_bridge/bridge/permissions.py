@@ -1,4 +1,4 @@
-"""Asking the client: permission with the whole call, files and terminals where it offers them.
+"""Asking the client: permission with the whole call; questions, files, terminals where offered.
 
 `AcpClient` is one session's `ports.Client`. Whatever a client answers that is not one of the
 offered options counts as a rejection (field report R085); a client that is gone too.
@@ -6,7 +6,8 @@ offered options counts as a rejection (field report R085); a client that is gone
 
 import errno
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,14 @@ from acp_bridge.bridge.subagent_family import Asked
 from acp_bridge.bridge.terminals import ClientTerminals
 from acp_bridge.bridge.tool_calls import text_content
 from acp_bridge.errors import RESOURCE_NOT_FOUND, PeerError, PeerGoneError
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
-from acp_bridge.vocabulary import Answer, SessionId
+from acp_bridge.ports import (
+    ClientCommand,
+    CommandEnd,
+    PermissionAsk,
+    QuestionAnswer,
+    QuestionsAsk,
+)
+from acp_bridge.vocabulary import Answer, JsonObject, SessionId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +64,7 @@ class AcpClient:
         self._traits = traits
         self.session_id = SessionId("")
         self.showing = anyio.Lock(fast_acquire=True)
-        self.asked: Callable[[PermissionAsk], Asked | None] = lambda _ask: None
+        self.asked: Callable[[PermissionAsk | QuestionsAsk], Asked | None] = lambda _ask: None
         self.waiting: Callable[[SessionId], AbstractContextManager[object]] = nullcontext
 
     @property
@@ -81,10 +88,8 @@ class AcpClient:
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         """The user's answer; anything malformed, or from an asker unknown, is a rejection."""
-        asked = self.asked(ask)
+        asked = self._found(ask)
         if asked is None:
-            asker = ask.child_id or self.session_id
-            logger.error("session %s: %s asks for an unknown call", self.session_id, asker)
             return Answer.UNAVAILABLE
         request = RequestPermissionRequest(
             session_id=asked.session_id,
@@ -92,12 +97,23 @@ class AcpClient:
             options=_options(ask),
             meta=asked.meta,
         )
+        async with self._turn_to_ask(ask):
+            return await self._answer(request)
+
+    def _found(self, ask: PermissionAsk | QuestionsAsk) -> Asked | None:
+        asked = self.asked(ask)
+        if asked is None:
+            asker = ask.child_id or self.session_id
+            logger.error("session %s: %s asks for an unknown call", self.session_id, asker)
+        return asked
+
+    @asynccontextmanager
+    async def _turn_to_ask(self, ask: PermissionAsk | QuestionsAsk) -> AsyncIterator[None]:
+        """Wait until the client has the call; while it is asked, its asker waits."""
         async with self.showing:
             pass  # a replay under way has yet to show the call
-        if ask.child_id is None:
-            return await self._answer(request)
-        with self.waiting(ask.child_id):
-            return await self._answer(request)
+        with nullcontext() if ask.child_id is None else self.waiting(ask.child_id):
+            yield
 
     async def _answer(self, request: RequestPermissionRequest) -> Answer:
         try:
@@ -117,11 +133,36 @@ class AcpClient:
 
     @property
     def takes_questions(self) -> bool:
-        """Not yet."""
-        return False
+        """Whether the client offers forms (``elicitation/create``)."""
+        return self._traits.forms
 
-    async def ask_questions(self, _ask: QuestionsAsk) -> None:
-        """Nobody is asked."""
+    async def ask_questions(self, ask: QuestionsAsk) -> Sequence[QuestionAnswer] | None:
+        """The user's answers; None: declined, dismissed, or answered in no usable way."""
+        from acp_bridge.bridge.questions import answers_from_result, form_message, form_schema
+
+        if not self.takes_questions or (asked := self._found(ask)) is None:
+            return None
+        request: JsonObject = {
+            "mode": "form",
+            "sessionId": asked.session_id,
+            "toolCallId": asked.call.acp_id,
+            "message": form_message(ask.questions, asked.asker),
+            "requestedSchema": form_schema(ask.questions),
+        }
+        if asked.meta is not None:
+            request["_meta"] = asked.meta
+        try:
+            async with self._turn_to_ask(ask):
+                result = await self._calls.create_elicitation(request)
+        except PeerGoneError:
+            await anyio.sleep(GONE_WAIT_S)  # as for permission
+            return None
+        except PeerError as error:
+            logger.warning(
+                "session %s: questions were not put: error %s", self.session_id, error.peer_code
+            )
+            return None
+        return answers_from_result(ask.questions, result)
 
     async def read_text(self, path: Path) -> str:
         """The file as the editor has it. Raises OSError."""

@@ -3,8 +3,8 @@
 A message's ACP id is made from turn, step, attempt and block, so it is known while the text
 streams and is the same when the stored row is replayed. What exists live only, and so is not
 replayed: deltas (a message whose deltas were sent is not sent again), a diff shown before the
-question, terminal output as it comes, usage in between. User chunks exist in replay only: a
-client knows what its user typed.
+question, terminal output as it comes, usage in between, notices. User chunks exist in replay only:
+a client knows what its user typed.
 
 Rows that replace others on the model's view (prompt change, checkpoint, pruning) show nothing:
 what was said stays as it was shown. A compaction itself shows in its place, and usage drops with
@@ -23,8 +23,6 @@ from acp_bridge.acp.types import (
     AgentThoughtChunk,
     ContentBlock,
     ImageContent,
-    Plan,
-    PlanEntry,
     SessionInfoUpdate,
     SessionUpdate,
     Terminal,
@@ -39,6 +37,8 @@ from acp_bridge.acp.types import (
 from acp_bridge.bridge import log_rows, tool_calls
 from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.compactions import Compactions
+from acp_bridge.bridge.notices import Notices
+from acp_bridge.bridge.plans import Plans
 from acp_bridge.bridge.prompts import acp_block_from_log
 from acp_bridge.vocabulary import (
     CallId,
@@ -131,6 +131,8 @@ class Projector:
         self._asks: dict[str, CallId] = {}
         self._acp_ids: set[str] = set()
         self._compactions = Compactions(as_items=view.compactions)
+        self._notices = Notices(as_notices=view.notices, replay=replay)
+        self._plans = Plans(by_id=view.plans)
         self._held: dict[CallId, tuple[ShownCall, Event]] = {}
         self._window: int | None = None
         self._usage: UsageUpdate | None = None
@@ -232,19 +234,10 @@ class Projector:
             yield AgentMessageChunk(content=TextContent(text=f"{text}\n"), message_id=message_id)
 
     def _notice(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
-        """A sentence of the harness to the user."""
-        content = TextContent(text=f"{data.get('text')}\n")
-        yield AgentThoughtChunk(content=content, message_id=f"notice.{event.seq}")
+        return self._notices.sentence(event.seq, data)
 
     def _retry(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
-        """``llm/retry``: a sign of life while a failed call waits for its next try."""
-        failure = data.get("failure")
-        cause = failure.get("message") if isinstance(failure, dict) else None
-        count = f"{data.get('retry')} of {data.get('maxRetries')}"
-        text = f"The model call failed: {cause}. Trying again ({count}).\n"
-        turn, step = log_rows.integer(data, "turn"), log_rows.integer(data, "step")
-        message_id = f"{turn}.{step}.{self._attempt}.retry"
-        yield AgentThoughtChunk(content=TextContent(text=text), message_id=message_id)
+        return self._notices.retry(self._attempt, data)
 
     def _texts(self, event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         if event.surface_op not in {None, "append"}:
@@ -316,17 +309,7 @@ class Projector:
         yield SessionInfoUpdate(title=str(data.get("title")))
 
     def _plan(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
-        todos = data.get("todos")
-        entries = [
-            PlanEntry(
-                content=str(todo.get("content")),
-                priority="medium",
-                status=log_rows.plan_status(todo.get("status")),
-            )
-            for todo in (todos if isinstance(todos, list) else [])
-            if isinstance(todo, dict)
-        ]
-        yield Plan(entries=entries)
+        return self._plans.written(data)
 
     def _context(self, _event: Event, data: JsonObject) -> Iterable[SessionUpdate]:
         window = data.get("contextWindow")

@@ -74,12 +74,16 @@ class Family:
 
 @attrs.frozen(slots=True)
 class Asked:
-    """Where a question is asked: the session, the call as the client has it, who asks."""
+    """Where a question is asked: the session, the call as the client has it, who asks.
+
+    ``asker`` is the subagent's name, where the session does not say it.
+    """
 
     session_id: SessionId
     call: ShownCall
     title: str
     meta: JsonObject | None = None
+    asker: str | None = None
 
 
 class Form(Protocol):

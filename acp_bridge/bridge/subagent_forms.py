@@ -174,7 +174,7 @@ class _Fallback:
             )
 
     def said(self, child: Child, event: OwnEvent, updates: list[SessionUpdate]) -> Iterable[Shown]:
-        if isinstance(event, Event) and event.type == "approval/asked":
+        if isinstance(event, Event) and _asks_user(event):
             yield from self._beside(child, event)
         for update in updates:
             if isinstance(update, ToolCallUpdate) and update.tool_call_id in child.flat:
@@ -222,7 +222,8 @@ class _Fallback:
         if call.acp_id not in child.flat:
             return None
         title = tool_calls.owned_title(call.look.title, call.look.kind, child.label)
-        return Asked(self._family.root_id, call, title, self._lineage(child))
+        asker = tool_calls.short_label(child.label) or "A subagent"
+        return Asked(self._family.root_id, call, title, self._lineage(child), asker)
 
     def closed(self, _child: Child) -> Iterable[Shown]:
         return ()
@@ -284,6 +285,13 @@ class _Fallback:
 
     def _on_root(self, update: SessionUpdate, meta: JsonObject) -> Shown:
         return self._family.root_id, _with_meta(update, meta)
+
+
+def _asks_user(event: Event) -> bool:
+    """Whether the user is about to be asked something about a call, or by one."""
+    if event.type == "tool/call":
+        return isinstance(event.data, dict) and event.data.get("name") == tool_calls.ASKING
+    return event.type == "approval/asked"
 
 
 def _with_meta(update: SessionUpdate, meta: JsonObject) -> SessionUpdate:

@@ -16,7 +16,7 @@ from acp_bridge.bridge.projector import FindAttachment, Projector
 from acp_bridge.bridge.subagent_family import Asked, Child, Family, Form, Shown
 from acp_bridge.bridge.subagent_forms import form_of
 from acp_bridge.bridge.subagent_history import Told, told_of
-from acp_bridge.ports import PermissionAsk
+from acp_bridge.ports import PermissionAsk, QuestionsAsk
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,
@@ -117,7 +117,7 @@ class SubagentView:
         child = self._family.children.get(SessionId(session_id))
         return child is not None and child.announced and self._family.view.native_subagents
 
-    def asked(self, ask: PermissionAsk) -> Asked | None:
+    def asked(self, ask: PermissionAsk | QuestionsAsk) -> Asked | None:
         """Where a question is asked; None: the client knows no such call or asker."""
         if ask.child_id is None:
             call = self._root.shown_call(ask.call_id)

@@ -38,11 +38,15 @@ LINE_MAX = 2**31
 _SUCCESS = "[exit code: 0]"
 """What a model is told of a command that went well; people see that by its mark."""
 
+ASKING = "ask_user_question"
+"""The tool that puts questions to the user."""
+
 _TITLES = {
     "todo_write": "Update the plan",
     "list_agents": "List subagents",
     "send_message": "Message a subagent",
     "interrupt_agent": "Interrupt a subagent",
+    ASKING: "Ask the user",
 }
 
 DELEGATING = frozenset({"subagent", "subagent_fork"})
@@ -240,6 +244,8 @@ def result_content(
             return [text_content(_fenced(shown))] if shown.strip() else []
         case "grep" | "glob":
             return [text_content(_fenced(text))]
+        case "ask_user_question":
+            return [text_content(_answers_text(text))]
         case _:
             return [text_content(text)] if text else []
 
@@ -265,6 +271,20 @@ def _read_text(meta: JsonValue, text: str) -> str:
     if not isinstance(lines, list):
         return text
     return "\n".join(str(line.get("text", "")) for line in lines if isinstance(line, dict))
+
+
+def _answers_text(text: str) -> str:
+    """Answers to questions, one a line; as the model has them where they are of another shape."""
+    answers = (arguments_of(text) or {}).get("answers")
+    lines = []
+    for answer in answers if isinstance(answers, list) else []:
+        if not isinstance(answer, dict):
+            return text
+        selected = answer.get("selected")
+        given = [*(selected if isinstance(selected, list) else ()), answer.get("custom")]
+        said = ", ".join(str(one) for one in given if one is not None)
+        lines.append(f"{answer.get('id')}: {said or '(skipped)'}\n")
+    return "".join(lines) or text
 
 
 def _fenced(text: str) -> str:

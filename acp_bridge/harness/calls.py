@@ -6,7 +6,7 @@ its batch with the step's end and the next step's start.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import attrs
@@ -21,7 +21,15 @@ from acp_bridge.harness.tools.arguments import (
     invalid_arguments,
     parse_arguments,
 )
-from acp_bridge.ports import PermissionAsk, Tool, ToolContext, ToolResult
+from acp_bridge.ports import (
+    PermissionAsk,
+    QuestionAnswer,
+    QuestionsAsk,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from acp_bridge.ports import Question as UserQuestion
 from acp_bridge.vocabulary import (
     Answer,
     CallId,
@@ -287,6 +295,11 @@ class CallRunner:
         def in_terminal(terminal_id: str) -> None:
             self._desk.committer.emit(ToolTerminal(call.call_id, terminal_id))
 
+        async def ask(questions: Sequence[UserQuestion]) -> Sequence[QuestionAnswer] | None:
+            async with self._desk.asking:
+                asked = QuestionsAsk(call.call_id, tuple(questions))
+                return await self._desk.client.ask_questions(asked)
+
         world = self._desk.world
         return ToolContext(
             cwd=self._desk.folder,
@@ -297,6 +310,7 @@ class CallRunner:
             flow=self._desk.client.flow,
             runner=None if world.runs_here else self._desk.client,
             in_terminal=in_terminal,
+            ask=ask if self._desk.client.takes_questions else None,
             session_id=self._desk.session_id,
             call_id=call.call_id,
         )

@@ -188,6 +188,7 @@ def model_info(provider: Provider, name: str, overrides: Mapping[str, ModelSetti
         output_tokens_max=theirs.output_tokens_max or known.output_tokens_max,
         efforts=known.efforts if theirs.efforts is None else theirs.efforts,
         takes_images=known.takes_images if theirs.takes_images is None else theirs.takes_images,
+        provider_title=provider.title,
     )
 
 

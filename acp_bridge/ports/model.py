@@ -105,7 +105,8 @@ class ModelInfo:
     """A model that can be chosen.
 
     ``model_id`` is ``provider:name``; ``efforts`` the levels of reasoning it takes, lightest
-    first, empty if it has none; sizes in tokens.
+    first, empty if it has none; sizes in tokens. ``provider_title`` is what people call the
+    provider.
     """
 
     model_id: str
@@ -114,6 +115,7 @@ class ModelInfo:
     output_tokens_max: int | None = None
     efforts: tuple[str, ...] = ()
     takes_images: bool = False
+    provider_title: str = ""
 
 
 class ModelCatalog(Protocol):

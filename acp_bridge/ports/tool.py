@@ -1,12 +1,12 @@
 """What the harness gets from a tool."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import attrs
 
-from acp_bridge.ports.client import CommandRunner
+from acp_bridge.ports.client import CommandRunner, Question, QuestionAnswer
 from acp_bridge.vocabulary import CallId, FileDiff, ForeignTool, JsonObject, JsonValue, SessionId
 
 
@@ -52,13 +52,18 @@ class ToolFiles(Protocol):
         """Replace the file, making missing folders. Raises OSError."""
 
 
+AskUser: TypeAlias = Callable[[Sequence[Question]], Awaitable[Sequence[QuestionAnswer] | None]]
+"""Puts questions to the user: an answer for each; None: declined. Never raises."""
+
+
 @attrs.frozen(slots=True)
 class ToolContext:
     """The world of one call: working folder, files, live output, where big output is kept.
 
     ``flow`` waits while whoever watches reads slower than ``emit`` tells. ``runner`` is who runs
     commands instead of this process; None: they run here. ``in_terminal`` is told the id of the
-    client's terminal that a command runs in. ``session_id`` and ``call_id`` say whose call it is;
+    client's terminal that a command runs in. ``ask`` puts questions to the user; None: nobody
+    answers. ``session_id`` and ``call_id`` say whose call it is;
     None: no session's.
     """
 
@@ -70,6 +75,7 @@ class ToolContext:
     flow: Callable[[], Awaitable[None]]
     runner: CommandRunner | None = None
     in_terminal: Callable[[str], None] = lambda _terminal_id: None
+    ask: AskUser | None = None
     session_id: SessionId | None = None
     call_id: CallId | None = None
 

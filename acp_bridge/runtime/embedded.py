@@ -20,6 +20,7 @@ from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.session import HarnessSession
+from acp_bridge.harness.tools import asking_tools
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.opened import OpenSessions
@@ -110,6 +111,7 @@ class EmbeddedRuntime(TaskHolder):
             limits=limits,
         )
         self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
+        self._tools_that_ask = ToolBox(lambda: [*self._tools.values(), *asking_tools()])
         self._open: OpenSessions[HarnessSession] = OpenSessions()
         self._places = 0
 
@@ -268,7 +270,8 @@ class EmbeddedRuntime(TaskHolder):
             place = str(self._places)
         else:
             self._places = max(self._places, int(place.partition("/")[0]))
-        desk = self._desk(writer, choices, client, memory, place, self._tools)
+        tools = self._tools_that_ask if client.takes_questions else self._tools
+        desk = self._desk(writer, choices, client, memory, place, tools)
         self._give_servers(desk, extras.servers)
         session = HarnessSession(desk, detaches=self._detaches)
         self._open.add(session.session_id, session)

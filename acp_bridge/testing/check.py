@@ -57,17 +57,24 @@ UNSTABLE_TYPES = (
     "ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities", "SubagentUpdate",
     "SubagentSessionCapabilities", "SessionCancelCapabilities", "StateUpdate", "RunningStateUpdate",
     "IdleStateUpdate", "RequiresActionStateUpdate", "UnknownStateUpdate", "ErrorStopReason",
-    "Usage", "SessionMessage", "SessionMessageChunk",
+    "Usage", "SessionMessage", "SessionMessageChunk", "PlanUpdate", "PlanUpdateContent",
+    "PlanItems", "PlanFile", "PlanMarkdown", "PlanRemoved", "PlanId",
 )  # fmt: skip
 UNSTABLE_FIELDS = (("SessionCapabilities", "fork"),)
 UNSTABLE_TAGS = (
     (
         "SessionUpdate",
         "sessionUpdate",
-        ("subagent_update", "session_message", "session_message_chunk"),
+        (
+            "subagent_update",
+            "session_message",
+            "session_message_chunk",
+            "plan_update",
+            "plan_removed",
+        ),
     ),
 )
-"""What is spoken beyond the stable schema: forks and subagents, for clients that ask for them."""
+"""What is spoken beyond the stable schema: forks; subagents and plans, if a client takes them."""
 
 
 @cache

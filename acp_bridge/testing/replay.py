@@ -75,8 +75,9 @@ class Drawn:
             item = self.items.setdefault(name, {})
             self.beside.add(name)
             item.update({name: update[name] for name in ("title", "state") if name in update})
-        elif kind == "plan":
-            self.plan = arr(update.get("entries")) or None
+        elif kind in {"plan", "plan_update", "plan_removed"}:
+            # An empty list and a removal leave the same: no plan.
+            self.plan = arr((obj(update.get("plan")) or update).get("entries")) or None
 
     def past(self) -> "Drawn":
         """What a fork shows of it: no running turn, and no subagents, which are not the fork's."""

@@ -26,11 +26,22 @@ FOREIGN_JSON = {"rawInput", "rawOutput", "_meta", "data"}
 """Members whose inside is not ACP's."""
 
 CHUNKS = {"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"}
-TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan"}
+TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan", "plan_update", "plan_removed"}
 """Updates that only a turn or a replay may send."""
 
 SUBAGENT_KINDS = {"subagent_update", "session_message", "session_message_chunk"}
 """Updates that only a client which negotiated ``subagents`` can read."""
+
+ASKING = {"session/request_permission", "elicitation/create"}
+"""Requests that wait for the user."""
+
+KIND_NEEDS = {
+    **dict.fromkeys(SUBAGENT_KINDS, "subagents"),
+    "plan_update": "plan",
+    "plan_removed": "plan",
+    "notice": "session.notices",
+}
+"""The capability that each of these updates needs."""
 
 CLOSED = {"completed", "failed"}
 
@@ -44,7 +55,7 @@ NEEDS = {
     "terminal/wait_for_exit": "terminal",
     "terminal/kill": "terminal",
     "terminal/release": "terminal",
-    "elicitation/create": "elicitation",
+    "elicitation/create": "elicitation.form",
 }
 """The capability that each client method needs; `session/request_permission` needs none."""
 
@@ -337,25 +348,30 @@ def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
                 yield f"{kind} without {members[kind]} in the session's answer: {_shown(line)}"
 
 
-def subagents_are_told_in_order(lines: list[Line]) -> Iterator[str]:
-    """Only clients that negotiated it are told of subagents as sessions, each of one parent.
-
-    One that asks requires action, and one that is idle has no open call.
-    """
+def only_updates_that_are_negotiated(lines: list[Line]) -> Iterator[str]:
+    """A client gets no update that it cannot read, and its plan in one form."""
     for _, run in _runs(lines):
-        offered = False
+        offered: JsonObject = {}
+        for line in run:
+            if line.method == "initialize" and line.kind == "request":
+                offered = obj(line.params.get("clientCapabilities"))
+            kind = str(line.update.get("sessionUpdate"))
+            if kind in KIND_NEEDS and not _has(offered, KIND_NEEDS[kind]):
+                yield f"{kind} to a client without {KIND_NEEDS[kind]}: {_shown(line)}"
+            if kind == "plan" and _has(offered, "plan"):
+                yield f"a plan without an id to a client that takes one: {_shown(line)}"
+
+
+def subagents_are_told_in_order(lines: list[Line]) -> Iterator[str]:
+    """Each has one parent, one that asks requires action, and one that is idle has no open call."""
+    for _, run in _runs(lines):
         parents: dict[str, str | None] = {}
         states: dict[str, JsonValue] = {}
         open_calls: dict[str, set[JsonValue]] = {}
         for line in run:
-            if line.method == "initialize" and line.kind == "request":
-                offered = _has(obj(line.params.get("clientCapabilities")), "subagents")
             if line.entry.to != "client" or line.session is None:
                 continue
-            kind = line.update.get("sessionUpdate")
-            if kind in SUBAGENT_KINDS and not offered:
-                yield f"{kind} to a client without subagents: {_shown(line)}"
-            if kind == "subagent_update":
+            if line.update.get("sessionUpdate") == "subagent_update":
                 child = str(line.update.get("sessionId"))
                 if parents.setdefault(child, line.session) != line.session:
                     yield f"{child} gets a second parent: {_shown(line)}"
@@ -368,12 +384,13 @@ def subagents_are_told_in_order(lines: list[Line]) -> Iterator[str]:
                 calls = open_calls.setdefault(line.session, set())
                 is_open = line.update.get("status") not in CLOSED
                 (calls.add if is_open else calls.discard)(line.update["toolCallId"])
-            asks = line.method == "session/request_permission" and line.kind == "request"
+            asks = line.method in ASKING and line.kind == "request"
             if asks and states[line.session] != "requires_action":
                 yield f"a subagent asks that does not require action: {_shown(line)}"
 
 
 RULES: tuple[Rule, ...] = (
+    only_updates_that_are_negotiated,
     subagents_are_told_in_order,
     every_answer_has_its_request,
     results_are_objects,

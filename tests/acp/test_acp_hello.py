@@ -135,6 +135,7 @@ def test_traits_are_what_the_client_offered() -> None:
             "fs": {"readTextFile": True, "writeTextFile": True},
             "terminal": True,
             "auth": {"terminal": True},
+            "elicitation": {"form": {}},
             "subagents": {},
             "plan": {},
             "session": {

@@ -145,7 +145,7 @@ def pieces(*words: str) -> Message:
     return {"type": "text", "text": "".join(words), "pieces": words}
 
 
-def tool(call_id: str, name: str, **arguments: Any) -> Message:
+def tool(call_id: str, name: str, /, **arguments: Any) -> Message:
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 

@@ -120,7 +120,7 @@ async def test_a_failure_is_one_for_the_model(rig: Rig, calls: Calls) -> None:
     assert await rig.prompt(session) == "completed"
     [row] = rig.wire.rows(session, "tool/result")
     assert row["data"]["message"]["isError"] is True
-    assert "out of milk" in rig.wire.results(session)["m1"]
+    assert rig.wire.results(session)["m1"] == "Error: out of milk"
 
 
 async def test_a_call_that_is_given_up_is_cancelled_here(rig: Rig, calls: Calls) -> None:

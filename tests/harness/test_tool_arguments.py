@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acp_bridge.harness.tools import (
+    asking_tools,
     builtin_tools,
     check_arguments,
     invalid_arguments,
@@ -27,7 +28,7 @@ LEFT_OUT = {
 }
 """What the real runtime's tools take and ours do not: there are no jobs and no sandbox here."""
 
-TOOLS = {tool.name: tool for tool in builtin_tools()}
+TOOLS = {tool.name: tool for tool in (*builtin_tools(), *asking_tools())}
 
 
 def without_descriptions(schema: Any) -> Any:

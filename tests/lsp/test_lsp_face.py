@@ -217,6 +217,32 @@ async def test_a_cancel_withdraws_the_question(desk: LspDesk) -> None:
     assert not (desk.workspace / "a.py").exists()
 
 
+async def test_a_choice_of_the_model_is_put_as_buttons(desk: LspDesk) -> None:
+    options: JsonValue = [{"label": "SQLite", "description": "No server."}, {"label": "PostgreSQL"}]
+    choice: JsonObject = {"id": "db", "question": "Which database?", "options": options}
+    several: JsonObject = {**choice, "multi_select": True}
+    asking = [call(f"c{n}", "ask_user_question", questions=[choice]) for n in range(2)]
+    refused = call("c3", "ask_user_question", questions=[choice | {"id": "a"}, several])
+    desk.script(*[[one] for one in (*asking, refused)], [{"text": "Done."}])
+    async with desk.editor() as editor:
+        asked: list[JsonObject] = []
+
+        def choose(params: JsonObject) -> JsonValue:
+            asked.append(params)
+            return {"title": "PostgreSQL"} if len(asked) == 1 else None
+
+        editor.answers["window/showMessageRequest"] = choose
+        await editor.command("agent.prompt", "set it up")
+        await editor.ended()
+    # What has more than one button can say is not put at all.
+    assert len(asked) == 2
+    assert asked[0]["message"] == "Which database?\n\nSQLite: No server."
+    assert [one["title"] for one in objects(asked[0]["actions"])] == ["SQLite", "PostgreSQL"]
+    text = desk.transcript()
+    assert "db: PostgreSQL" in text
+    assert text.count("The user did not answer") == 2
+
+
 async def test_the_mode_is_chosen_and_told(desk: LspDesk) -> None:
     async with desk.editor() as editor:
         await editor.command("agent.mode", "plan")

@@ -49,10 +49,14 @@ def compaction(status: str) -> Entry:
     return update("compaction_update", compactionId="k", status=status)
 
 
-def taking_compactions(entries: list[Entry]) -> list[Entry]:
-    offered: JsonObject = {"clientCapabilities": {"session": {"compaction": {}}}}
+def taking(entries: list[Entry], **capabilities: JsonValue) -> list[Entry]:
+    offered: JsonObject = {"clientCapabilities": capabilities}
     entries[0] = to_agent(id=1, method="initialize", params=offered)
     return entries
+
+
+def taking_compactions(entries: list[Entry]) -> list[Entry]:
+    return taking(entries, session={"compaction": {}})
 
 
 def good() -> list[Entry]:
@@ -147,7 +151,7 @@ def without(entries: list[Entry], wanted: str) -> list[Entry]:
         (without(native(), "failed"), "subagents_are_told_in_order"),
         (without(native(), "requires_action"), "subagents_are_told_in_order"),
         (without(native(), "running"), "only_known_sessions"),
-        ([*native()[1:]], "subagents_are_told_in_order"),
+        ([*native()[1:]], "only_updates_that_are_negotiated"),
         (
             [
                 *native(),
@@ -360,8 +364,24 @@ BREACHES: dict[str, tuple[str, Breach]] = {
             [compaction("in_progress"), compaction("failed"), compaction("completed")],
         ),
     ),
-    "subagents not negotiated": (
+    "a notice that nobody asked for": (
+        "only_updates_that_are_negotiated",
+        lambda e: e.insert(DONE, update("notice", severity="info", title="Hm.")),
+    ),
+    "a plan with an id that nobody asked for": (
+        "only_updates_that_are_negotiated",
+        lambda e: e.insert(DONE, update("plan_removed", planId="p")),
+    ),
+    "a plan without an id where one was asked for": (
+        "only_updates_that_are_negotiated",
+        lambda e: taking(e, plan={}).insert(DONE, update("plan", entries=[])),
+    ),
+    "a subagent that is idle with an open call": (
         "subagents_are_told_in_order",
+        lambda e: e.__setitem__(slice(None), without(native(), "failed")),
+    ),
+    "subagents not negotiated": (
+        "only_updates_that_are_negotiated",
         lambda e: e.insert(ANSWERED, told("running")),
     ),
     "no answer": ("every_request_gets_one_answer", lambda e: e.pop(ANSWERED)),

@@ -22,6 +22,7 @@ from acp_bridge.ports import Tool
 
 __all__ = [
     "DiskFiles",
+    "asking_tools",
     "builtin_tools",
     "check_arguments",
     "invalid_arguments",
@@ -49,3 +50,10 @@ def builtin_tools() -> tuple[Tool, ...]:
         BashTool(),
         TodoWriteTool(),
     )
+
+
+def asking_tools() -> tuple[Tool, ...]:
+    """The tools that are offered only where the user can be asked."""
+    from acp_bridge.harness.tools.ask import AskUserTool
+
+    return (AskUserTool(),)

@@ -23,7 +23,7 @@ from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.dsh.asking import Asking
-from acp_bridge.runtime.dsh.control import PATCH_FILE
+from acp_bridge.runtime.dsh.control import PATCH_FILE, Control
 from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.host import START_WAIT_S, Host
 from acp_bridge.runtime.dsh.hosts import Hosts
@@ -299,8 +299,20 @@ class DshRuntime(TaskHolder):
             flow=self._flow,
             judge=self._asking.judge,
             prepare=self._asking.listen,
+            learn=self._learn,
             start_wait_s=self._outside.start_wait_s,
         )
+
+    async def _learn(self, control: Control) -> None:
+        """Offer the models that the runtime has, in place of those that we know of."""
+        try:
+            models = await control.models()
+        except BridgeError as failure:
+            logger.warning("the runtime does not tell its models: %s", failure.details)
+            return
+        if self._models.learn(models):
+            for session in self._open.all():
+                session.offer_anew()
 
     def launch(self) -> Launch:
         """How a process is started now.

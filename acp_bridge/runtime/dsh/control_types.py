@@ -310,7 +310,9 @@ def approval_result(answer: Answer) -> JsonObject:
 
 def call_result(result: ToolResult) -> JsonObject:
     """The answer to ``bridge/call_tool``: the result of an MCP ``tools/call``."""
-    return {"content": [{"type": "text", "text": result.text}], "isError": result.is_error}
+    # The runtime begins the text of a failure in the same way.
+    text = result.text.removeprefix("Error: ") if result.is_error else result.text
+    return {"content": [{"type": "text", "text": text}], "isError": result.is_error}
 
 
 def answers_result(answers: Sequence[QuestionAnswer] | None) -> JsonObject:

@@ -10,7 +10,7 @@ from functools import partial
 
 import anyio.to_thread
 
-from acp_bridge.errors import BridgeError, PeerError, PeerGoneError
+from acp_bridge.errors import BridgeError
 from acp_bridge.harness.memory import GRANT_ROW, SessionMemory
 from acp_bridge.runtime.dsh.host import Host
 from acp_bridge.sessions.store import SessionStore
@@ -38,11 +38,11 @@ class Grants:
         """Allow it from now on; in the log as well, if its process can write it there."""
         await self.of(session_id)
         self._by_session[session_id].add(grant)
-        if host is None or host.control is None:
+        if host is None or host.control is None or not host.can("record"):
             return
         try:
             await host.control.record(session_id, Draft(GRANT_ROW, {"grant": grant}))
-        except (PeerError, PeerGoneError):
+        except BridgeError:
             logger.exception("session %s: a grant holds until it is closed", session_id)
 
 

@@ -56,7 +56,8 @@ class Host:
     """A runtime process. `serve` must run in a task for as long as it lives.
 
     ``model`` is what sessions use that choose nothing else; ``is_subagent`` as `HarnessClient`
-    takes it; ``judge`` as `Control` does.
+    takes it; ``judge`` as `Control` does. ``prepare`` is given the plugin before its hello, and
+    ``learn`` when the process is ready, if it can tell its models.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Host:
         flow: Flow,
         judge: Judge | None = None,
         prepare: Callable[["Control"], None] = lambda _control: None,
+        learn: Callable[["Control"], Awaitable[None]] | None = None,
         start_wait_s: float = START_WAIT_S,
     ) -> None:
         self.launch = launch
@@ -76,6 +78,7 @@ class Host:
         self._flow = flow
         self._judge = judge
         self._prepare = prepare
+        self._learn = learn
         self._start_wait_s = start_wait_s
         self._process: DshProcess | None = None
         self._client: HarnessClient | None = None
@@ -232,6 +235,8 @@ class Host:
             self._fail(f"{PEER} could not be set up: {fault.details}")
         else:
             self._greeted.set()
+            if self._learn is not None and self._control is not None and self.can("models"):
+                await self._learn(self._control)
 
     async def _meet_plugin(self) -> None:
         control = Control(self.client, judge=self._judge)

@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from acp_bridge.errors import PeerError, PeerGoneError
+from acp_bridge.errors import BridgeError
 from acp_bridge.harness.mcp.merging import Wanted
 from acp_bridge.harness.mcp.naming import shown
 from acp_bridge.harness.mcp.servers import SessionServers, Surroundings
@@ -90,7 +90,7 @@ class DshServers:
             assert host.control is not None
             try:
                 await host.control.set_tools(self._session_id, tools.values())
-            except (PeerError, PeerGoneError):
+            except BridgeError:
                 logger.exception("session %s: its MCP tools were not taken", self._session_id)
             else:
                 self._given = tools
@@ -114,4 +114,4 @@ class DshServers:
 
 
 def _takes_tools(host: Host) -> bool:
-    return host.control is not None and host.hello is not None and host.hello.has("mcp")
+    return host.can("mcp") and host.can("record")

@@ -231,6 +231,10 @@ class DshSession:
         """What can be chosen, and what is chosen."""
         return options_of(self._shop.models, self._mode, self._model)
 
+    def offer_anew(self) -> None:
+        """There are other models to choose from."""
+        self._emit(OptionsChanged())
+
     async def choose(self, option: OptionName, value: str) -> None:
         """Choose a value: see `ports.LiveSession`."""
         residence = self._residence
@@ -430,7 +434,7 @@ class DshSession:
         await servers.ready()
         await servers.give(host)
         while servers.news:
-            await host.control.record(self.session_id, _notice(servers.news[0]))
+            await self.log(_notice(servers.news[0]))
             del servers.news[0]
 
     async def grants_of(self, session_id: SessionId) -> Collection[str]:

@@ -1,0 +1,40 @@
+"""What we say to the user beside the conversation: notices where the client takes them. Pure.
+
+Everywhere else a sentence is a thought. ACP has notices for what happens now and is no part of the
+session's history, so a replay shows none; a thought is shown again, since nothing tells it from
+others. What ended a turn or answers a command is no aside and stays what the agent said.
+"""
+
+from collections.abc import Iterable
+
+from acp_bridge.acp.types import AgentThoughtChunk, Notice, SessionUpdate, TextContent
+from acp_bridge.bridge.log_rows import integer
+from acp_bridge.vocabulary import JsonObject
+
+
+class Notices:
+    """The fold for one session. ``as_notices``: the client has negotiated ``session.notices``."""
+
+    def __init__(self, *, as_notices: bool, replay: bool) -> None:
+        self._as_notices = as_notices
+        self._replay = replay
+
+    def sentence(self, seq: int, data: JsonObject) -> Iterable[SessionUpdate]:
+        """A row of ours that says something: a model that is gone, a server that failed."""
+        return self._told(f"notice.{seq}", str(data.get("text")))
+
+    def retry(self, attempt: int, data: JsonObject) -> Iterable[SessionUpdate]:
+        """``llm/retry``: a sign of life while a failed call waits for its next try."""
+        failure = data.get("failure")
+        cause = failure.get("message") if isinstance(failure, dict) else None
+        count = f"{data.get('retry')} of {data.get('maxRetries')}"
+        message_id = f"{integer(data, 'turn')}.{integer(data, 'step')}.{attempt}.retry"
+        text = f"The model call failed: {cause}. Trying again ({count})."
+        return self._told(message_id, text)
+
+    def _told(self, message_id: str, text: str) -> Iterable[SessionUpdate]:
+        if not self._as_notices:
+            content = TextContent(text=f"{text}\n")
+            yield AgentThoughtChunk(content=content, message_id=message_id)
+        elif not self._replay:
+            yield Notice(severity="warning", title=text)
