@@ -48,11 +48,14 @@ METHODS: Final = {
     "session/set_mode": Method("set_mode", "SetSessionModeRequest"),
     "session/set_config_option": Method("set_config_option", "SetSessionConfigOptionRequest"),
     "session/prompt": Method("prompt", "PromptRequest"),
+    "_session/steering": Method("steer", "PromptRequest"),
     "session/close": Method("close_session", "CloseSessionRequest"),
     "session/cancel": Method("cancel", "CancelNotification", is_notification=True),
 }
 """Every method that we serve, by its name on the wire. A method is served when it stands here and
-in `Agent`; ``initialize`` alone is untyped, because it is answered before types are loaded."""
+in `Agent`; ``initialize`` alone is untyped, because it is answered before types are loaded.
+``_session/steering`` is no part of ACP, but what several agents and their clients have agreed on:
+its parameters are those of a prompt."""
 
 
 class Followed(NamedTuple, Generic[T]):
@@ -119,6 +122,9 @@ class Agent(Protocol):
 
     def prompt(self, params: types.PromptRequest) -> Outcome[types.PromptResponse]:
         """``session/prompt``."""
+
+    def steer(self, params: types.PromptRequest) -> Outcome[JsonObject]:
+        """``_session/steering``."""
 
     def close_session(
         self, params: types.CloseSessionRequest

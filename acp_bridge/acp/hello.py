@@ -94,6 +94,7 @@ def answer_initialize(
             "auth": {"logout": {}},
         },
         "authMethods": list(methods),
+        "_meta": {"steering": {"supported": True}},  # ``_session/steering``
     }
 
 

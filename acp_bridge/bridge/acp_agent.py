@@ -99,6 +99,9 @@ class Choices(TypedDict, total=False):
     config_options: list[SessionConfigOption]
 
 
+WITHDRAWN_WAIT_S = 10.0
+"""How long a prompt that the client gave up waits for its turn's end; longer than that takes."""
+
 _OUR_FAULTS = frozenset({"STORE", "INTERNAL"})
 
 
@@ -275,6 +278,23 @@ class AcpAgent:
         turn = session.live.admit(typed or prompt_from_acp(params.prompt))
         return self._answer_prompt(session, turn)
 
+    async def steer(self, params: PromptRequest) -> JsonObject:
+        """Put what the user says before the next step of what runs.
+
+        Where nothing runs that takes it, the client sends a prompt if it says that it will, else
+        it becomes one here: the words of a user are never dropped.
+        """
+        session = self._session(params.session_id)
+        prompt = prompt_from_acp(params.prompt)
+        command = command_from_acp(params.prompt, [info.name for info in session.live.commands])
+        if command is None and await session.live.interject(prompt):
+            return {"outcome": "injected"}
+        steering = (params.meta or {}).get("steering")
+        if isinstance(steering, dict) and steering.get("idleBehavior") == "promptRequired":
+            return {"outcome": "promptRequired", "reason": "noRunningTurn"}
+        session.live.admit(command or prompt)
+        return {"outcome": "startedNewTurn"}
+
     def cancel(self, params: CancelNotification) -> None:
         """Stop the turn of a session, or of a subagent; a no-op for anything that does not run."""
         session = self._sessions.get(params.session_id)
@@ -298,7 +318,14 @@ class AcpAgent:
             end = await turn.ended()
         except anyio.get_cancelled_exc_class():
             if not self._is_gone():
-                turn.withdraw()  # by $/cancel_request: the request is unwanted, so is its turn
+                # By $/cancel_request: the request is unwanted, so is its turn. What that still
+                # tells, as the end of its calls, comes before the answer.
+                turn.withdraw()
+                if turn.runs:
+                    with anyio.move_on_after(WITHDRAWN_WAIT_S, shield=True):
+                        await turn.ended()
+                        async with session.client.showing:
+                            pass
                 raise
             # The connection has ended: the log says so, and who still reads gets an answer.
             with anyio.CancelScope(shield=True):

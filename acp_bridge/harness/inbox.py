@@ -65,6 +65,9 @@ def taken(
         splices.append(splice("next-turn", start=kept, removed=1))
         messages.append(message)
     more, steered = taken_by_step(desk)
+    if own is not None and not is_queued:
+        messages.pop()  # it comes last, also behind what was meant for a turn before
+        return splices + more, [*messages, *steered, own]
     return splices + more, messages + steered
 
 
@@ -73,6 +76,18 @@ def taken_by_step(desk: Desk) -> tuple[list[Draft], list[JsonObject]]:
     steered = list(queues(desk)["next-step"])
     splices = [splice("next-step", start=0, removed=len(steered))] if steered else []
     return splices, steered
+
+
+def dropped(desk: Desk) -> list[Draft]:
+    """The splices that take away what the user said to a turn and no step of it took."""
+    splices: list[Draft] = []
+    kept = 0
+    for message in queues(desk)["next-step"]:
+        if is_prompt(message):
+            splices.append(splice("next-step", start=kept, removed=1))
+        else:
+            kept += 1
+    return splices
 
 
 def message_rows(messages: Sequence[JsonObject]) -> list[Draft]:

@@ -172,6 +172,28 @@ class HarnessSession:
         """Take a prompt or a command, synchronously, first in first out."""
         return self._admit(prompt)
 
+    async def interject(self, prompt: Prompt) -> bool:
+        """Put what the user says before the next step: see `ports.LiveSession`.
+
+        A cancel drops it, if no step took it before.
+        """
+        if not self._takes_more:
+            return False
+        await self._keep_attachments(prompt)
+        message = self._user_message(prompt)
+        if not await self._put(message, lambda: "next-step" if self._takes_more else None):
+            return False
+        self._has_news = True
+        return True
+
+    @property
+    def _takes_more(self) -> bool:
+        """Whether a prompt runs that will look for what the user says meanwhile."""
+        running = self._running
+        if running is None or self.cancelling or isinstance(running.prompt, Command):
+            return False
+        return self._in_turn or not self._detaches
+
     def awake(self, title: str = "") -> WaitingPrompt:
         """Run what `receive` put into the log's inbox; ends when nothing is owed any more."""
         return self._admit(Inbox(title))
@@ -251,12 +273,18 @@ class HarnessSession:
         """Whether a turn runs and its end is not in the log yet."""
         return self._turn_scope is not None and self._desk.committer.writer.state.turn is not None
 
-    async def _put(self, message: JsonObject, target: Callable[[], Target]) -> None:
-        """Put a message into the log's inbox; a turn that ends holds it until its end is there."""
+    async def _put(self, message: JsonObject, target: Callable[[], Target | None]) -> bool:
+        """Put a message into the log's inbox; a turn that ends holds it until its end is there.
+
+        ``target`` is asked when nothing else can change the inbox; None: nothing is put.
+        """
         self._arriving += 1  # whoever decides whether all is quiet waits for it
         try:
             async with self._desk.inbox:
-                await self._desk.committer.commit([put_row(self._desk, target(), message)])
+                where = target()
+                if where is not None:
+                    await self._desk.committer.commit([put_row(self._desk, where, message)])
+                return where is not None
         finally:
             self._arriving -= 1
             self.stir()
@@ -331,6 +359,7 @@ class HarnessSession:
 
     async def _run(self, waiting: WaitingPrompt) -> None:
         end = TurnEnd("aborted")
+        waiting.begin()
         self._running = waiting
         waiting.stops = lambda: self._stop_children(self._desk.abort)
         if not self._closing:
@@ -396,6 +425,7 @@ class HarnessSession:
     async def _answer_command(self, waiting: WaitingPrompt) -> None:
         """A command that comes while a prompt is held takes nothing from it."""
         end = TurnEnd("aborted")
+        waiting.begin()
         try:
             with waiting.scope:
                 end = await self._first(waiting.prompt)

@@ -16,7 +16,7 @@ from acp_bridge.harness.answer import Answered, AnswerTaker, failure_json
 from acp_bridge.harness.calls import CallRunner
 from acp_bridge.harness.compaction import TOO_LONG, Room
 from acp_bridge.harness.desk import Desk
-from acp_bridge.harness.inbox import message_rows, put_row, taken, taken_by_step
+from acp_bridge.harness.inbox import dropped, message_rows, put_row, taken, taken_by_step
 from acp_bridge.harness.standing import birth_rows, request_rows, system_rows
 from acp_bridge.ports import FailureChunk
 from acp_bridge.vocabulary import Draft, JsonObject, JsonValue, TurnEnd
@@ -249,7 +249,10 @@ class Turn:
         if self._calls is not None:
             rows += self._calls.abort_rows()
         try:
-            await self._desk.committer.commit([*rows, *self._end_rows(reason)])
+            with anyio.CancelScope(shield=True):
+                async with self._desk.inbox:
+                    unsaid = dropped(self._desk) if reason["kind"] == "aborted" else []
+                    await self._desk.committer.commit([*rows, *self._end_rows(reason), *unsaid])
         except BridgeError as failure:
             # The next turn, or the next opening, closes it; what was told is safe.
             logger.error(  # noqa: TRY400  # the sentence says it all

@@ -24,15 +24,26 @@ Work: TypeAlias = Prompt | Command | Inbox
 class WaitingPrompt:
     """Work that was admitted; implements `ports.PendingTurn`.
 
-    ``stops`` is set while it runs: it ends the subagents that work for it.
+    ``stops`` is set while it runs: it ends the subagents that work for it. Whoever runs it says so
+    with `begin`.
     """
 
     def __init__(self, prompt: Work) -> None:
         self.prompt = prompt
         self.scope = anyio.CancelScope()
         self.stops: Callable[[], None] | None = None
+        self._begun = False
         self._end: TurnEnd | None = None
         self._done = anyio.Event()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has begun and is not over."""
+        return self._begun and self._end is None
+
+    def begin(self) -> None:
+        """It runs from now on, until it is settled."""
+        self._begun = True
 
     def settle(self, end: TurnEnd) -> None:
         """The prompt's turn is over."""

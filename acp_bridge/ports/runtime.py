@@ -59,6 +59,10 @@ class PendingTurn(Protocol):
     async def ended(self) -> TurnEnd:
         """Wait for the end of this prompt's turn. Cancelling the wait does not stop the turn."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether its turn has begun and is not over: then its end is near once withdrawn."""
+
     def withdraw(self) -> None:
         """End this prompt's turn, or never start it; the others stay. Over already: no-op."""
 
@@ -87,6 +91,15 @@ class LiveSession(Protocol):
 
     def admit(self, prompt: Prompt | Command) -> PendingTurn:
         """Take a prompt or a command, synchronously, first in first out."""
+
+    async def interject(self, prompt: Prompt) -> bool:
+        """Put what the user says before the next step of what runs.
+
+        False: nothing runs, or it ends just now, and the prompt was not taken.
+
+        Raises:
+            StoreFailedError: the disk refused; the prompt was not taken.
+        """
 
     @property
     def commands(self) -> Sequence[CommandInfo]:

@@ -155,6 +155,8 @@ def turn_updates_only_in_turns(lines: list[Line]) -> Iterator[str]:
         for line in run:
             if line.method in {"session/prompt", "session/load"}:
                 open_requests += 1 if line.kind == "request" else -1
+            if obj(line.message.get("result")).get("outcome") == "startedNewTurn":
+                open_requests += 1  # by `_session/steering`; no answer tells its end
             kind = line.update.get("sessionUpdate")
             if kind in TURN_UPDATES and open_requests == 0 and not child_of(line.update):
                 yield f"{kind} outside a turn: {_shown(line)}"
@@ -189,13 +191,21 @@ def chunks_have_message_ids(lines: list[Line]) -> Iterator[str]:
 def calls_are_announced_and_closed(lines: list[Line]) -> Iterator[str]:
     """A call is announced once, updated with a status, and closed before the turn's answer.
 
-    A subagent's work may outlive its parent's turn.
+    A subagent's work may outlive its parent's turn. A prompt that never ran has no calls.
     """
     for _, run in _by_session(lines):
         status: dict[str, JsonValue] = {}
         children: set[str] = set()
+        prompts: list[JsonValue] = []
         for line in run:
-            yield from _call_breaches(line, status, children)
+            prompt_id = line.message.get("id") if line.method == "session/prompt" else None
+            if prompt_id is not None and line.kind == "request":
+                prompts.append(prompt_id)
+            waits = prompt_id in prompts[1:]
+            if prompt_id in prompts and line.kind == "response":
+                prompts.remove(prompt_id)
+            if not waits:
+                yield from _call_breaches(line, status, children)
 
 
 def titles_are_one_short_line(lines: list[Line]) -> Iterator[str]:

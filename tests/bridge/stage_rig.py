@@ -109,6 +109,10 @@ class ActedTurn:
         assert self._end is not None
         return self._end
 
+    @property
+    def runs(self) -> bool:
+        raise AssertionError("no play withdraws a prompt")
+
     def withdraw(self) -> None:
         raise AssertionError("no play withdraws a prompt")
 
@@ -132,6 +136,9 @@ class ActedSession:
 
     def attach(self, consumer: Consumer) -> None:
         self._stage.consumers.append(consumer)
+
+    async def interject(self, prompt: Prompt) -> bool:
+        raise NotImplementedError
 
     def admit(self, prompt: Prompt | Command) -> ActedTurn:
         self._stage.prompts.append(prompt)

@@ -136,6 +136,10 @@ def text(words: str) -> Message:
     return {"type": "text", "text": words}
 
 
+def thought(words: str) -> Message:
+    return {"type": "thinking", "thinking": words}
+
+
 def pieces(*words: str) -> Message:
     """Text that comes piece by piece."""
     return {"type": "text", "text": "".join(words), "pieces": words}
@@ -218,6 +222,12 @@ class _Handler(BaseHTTPRequestHandler):
                 empty: Message = {"type": "text", "text": ""}
                 words = block.get("pieces", [block["text"]])
                 deltas = [{"type": "text_delta", "text": one} for one in words]
+            elif block["type"] == "thinking":
+                empty = {"type": "thinking", "thinking": ""}
+                deltas = [
+                    {"type": "thinking_delta", "thinking": block["thinking"]},
+                    {"type": "signature_delta", "signature": "signed"},
+                ]
             else:
                 empty = {**block, "input": {}}
                 raw = json.dumps(block["input"])

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,14 @@ def fork(stage: Stage, bridge: Bridge) -> None:
     bridge.result("session/load", **stage.params(made))
 
 
+def commands(stage: Stage, bridge: Bridge) -> None:
+    session = bridge.new(stage.place.work)
+    for typed in ("/mode accept-edits", "/mode bogus", "/title  A name", "/title", "/model"):
+        bridge.answer_to(bridge.prompt(session, typed), wait_s=60)
+    bridge.result("session/close", sessionId=session)
+    bridge.result("session/load", **stage.params(session))
+
+
 def servers(stage: Stage, bridge: Bridge) -> int:
     """Compared from where the server is there: in which turn that is depends on the machine."""
     given = tiny()
@@ -173,6 +182,13 @@ def without(kind: str) -> Callable[[Message], Message | None]:
     return lambda message: None if told(message).get("sessionUpdate") == kind else message
 
 
+def unwished(message: Message) -> Message:
+    for command in told(message).get("availableCommands", []):
+        if command["name"] == "compact":
+            command.pop("input", None)
+    return message
+
+
 def unopened(message: Message) -> Message | None:
     call = told(message)
     if call.get("status") in {"pending", "in_progress"}:
@@ -214,10 +230,7 @@ def unworded(message: Message) -> Message:
 
 
 MEANT = {
-    "commands": Difference(
-        "dsh's slash commands are its own: what begins with a slash goes to the model",
-        without("available_commands_update"),
-    ),
+    "wish": Difference("the /compact of dsh takes no wish", unwished),
     "effort": Difference(
         "dsh writes into its log which effort the default is, and the menu follows the log",
         without("config_option_update"),
@@ -237,7 +250,8 @@ MEANT = {
     "words": Difference("what the model is told of a refusal is each runtime's own text", unworded),
 }
 
-FIRST_TURN = frozenset({"commands", "effort"})
+OFFERED = frozenset({"wish"})
+FIRST_TURN = OFFERED | {"effort"}
 CALLS = frozenset({"status", "preview", "exit code", "words"})
 
 PLAYS = [
@@ -246,6 +260,7 @@ PLAYS = [
     (cancel, FIRST_TURN),
     (load, FIRST_TURN | CALLS),
     (fork, FIRST_TURN),
+    (commands, OFFERED),
     (servers, frozenset({"status", "words"})),
     (questions, FIRST_TURN),
 ]
@@ -263,6 +278,8 @@ def performed(place: DshPlace, play: Play) -> list[Message]:
         for one in bridge.heard:
             if "sessionId" in one.get("result", {}):
                 names.setdefault(one["result"]["sessionId"], f"SESSION-{len(names)}")
+            for found in re.findall(r'"command\.([^".]+)', json.dumps(one)):
+                names.setdefault(found, f"COMMAND-{len(names)}")
         raw = json.dumps([{**one, "id": None} for one in shown])
     for text_, name in names.items():
         raw = raw.replace(text_, name)

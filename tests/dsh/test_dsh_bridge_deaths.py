@@ -73,7 +73,7 @@ class Three:
 
 
 def is_the_users(row: Any) -> bool:
-    return row.type == "user/message" and row.data["source"]["kind"] == "user"
+    return bool(row.type == "user/message" and row.data["source"]["kind"] == "user")
 
 
 def spoken(data: Any) -> str:

@@ -99,6 +99,10 @@ class ScriptedTurn:
         assert self._end is not None
         return self._end
 
+    @property
+    def runs(self) -> bool:
+        raise AssertionError("the SDK's wire withdraws nothing")
+
     def withdraw(self) -> None:
         raise AssertionError("the SDK's wire withdraws nothing")
 

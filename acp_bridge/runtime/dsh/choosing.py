@@ -34,22 +34,23 @@ def chosen(
     Raises:
         InvalidParamsError: there is no such value to choose.
     """
+    if option == "mode":
+        info = MODES.get(value)
+        if info is None:
+            raise InvalidParamsError(
+                f"There is no mode {value!r:.100}: choose {', '.join(MODES)}.", field="value"
+            )
+        return info.mode, model
     options = options_of(models, mode, model)
-    match option:
-        case "mode":
-            allowed = list(MODES)
-        case "model":
-            allowed = [info.model_id for info in options.models]
-        case "effort":
-            allowed = [DEFAULT_EFFORT, *options.efforts] if options.efforts else []
+    allowed = [info.model_id for info in options.models]
+    if option == "effort":
+        allowed = [DEFAULT_EFFORT, *options.efforts] if options.efforts else []
     if value not in allowed:
         there_is = ", ".join(allowed) or "none for this model"
         raise InvalidParamsError(
             f"There is no {option} {value!r:.100} to choose: there is {there_is}.",
             field="value",
         )
-    if option == "mode":
-        return MODES[value].mode, model
     if option == "effort":
         effort = None if value == DEFAULT_EFFORT else value
         return mode, attrs.evolve(model, effort=effort)

@@ -115,6 +115,7 @@ class PromptQueue:
 
     async def _take(self, waiting: WaitingPrompt) -> None:
         end = TurnEnd("aborted")
+        waiting.begin()
         self._running = waiting
         try:
             if not waiting.scope.cancel_called:
