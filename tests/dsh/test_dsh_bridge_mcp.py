@@ -283,3 +283,47 @@ def test_a_long_answer_is_kept_where_the_model_may_read_on(place: DshPlace) -> N
         assert end_of(bridge, session) == "end_turn"
         assert len(place.loopback.asked(session)) < 200_000
         assert "dsh-spill-" in place.loopback.asked(session)
+
+
+def test_servers_of_dshs_own_configuration_stay_beside_ours_and_tools_follow_their_lists(
+    place: DshPlace,
+) -> None:
+    configured = [
+        {
+            "id": f"own-{name}",
+            "name": "@deepseek-ai/dsh-mcp-client",
+            "config": {
+                "transport": "stdio",
+                "serverName": name,
+                "command": tiny().command,
+                "args": list(tiny().args),
+                "env": {"WHOSE": "dsh"},
+            },
+        }
+        for name in ("tiny", "own")
+    ]
+    place.dsh_home.mkdir()
+    (place.dsh_home / "cordis.patch.yml").write_text(json.dumps([{"insert": configured}]))
+    given = acp_server()
+    given["env"] = [{"name": "WHOSE", "value": "the editor"}]
+    with place.editor("--mode", "full") as bridge:
+        session = opened(bridge, place, given)
+        until_offered(bridge, place, session, "own", "tiny")
+        for _ in range(TRIES):
+            place.loopback.answer(session, tool("c1", "mcp__tiny__env", name="WHOSE"))
+            place.loopback.answer(session, tool("c2", "mcp__own__env", name="WHOSE"))
+            place.loopback.answer(session, tool("c3", "mcp__tiny__grow"))
+            place.loopback.answer(session, text("Done."))
+            assert end_of(bridge, session) == "end_turn"
+            if results(bridge, session)["c1"] == "'the editor'":
+                break
+            time.sleep(1)
+        assert results(bridge, session)["c1"] == "'the editor'"
+        assert results(bridge, session)["c2"] == "'dsh'"
+        eventually(
+            lambda: (
+                end_of(bridge, session) == "end_turn"
+                and "mcp__tiny__grown" in offered(place, session)
+            )
+        )
+        bridge.result("session/close", sessionId=session)

@@ -364,7 +364,7 @@ async def test_an_approved_plan_ends_plan_mode_and_calls_may_ask_again(desk: Des
     desk.rig.control.answer_questions(first)
     [ask] = [one for one in desk.bridge.questions if one.session_id == session]
     [question] = ask.questions
-    assert question.is_plan_review
+    assert ask.reviews_plan
     assert question.detail == "# Do it\n\nAll of it."
     assert ask.call_id == "p1"
     state = await desk.rig.control.state(session)

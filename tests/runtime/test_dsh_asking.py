@@ -259,7 +259,8 @@ async def test_questions_that_nobody_can_be_asked_are_declined(tmp_path: Path) -
     session.takes_questions = True
     assert await asking.answer(attrs.evolve(ask, call_id=None)) is None
     assert await asking.answer(attrs.evolve(ask, session_id=SessionId("stranger"))) is None
-    assert session.asked == session.questions == []
+    assert not session.asked
+    assert not session.questions
 
 
 async def test_a_tool_of_an_mcp_server_asks_by_itself_and_is_named_as_on_the_other_runtime(

@@ -432,9 +432,11 @@ class DshSession:
         return True
 
     async def _release(self) -> None:
-        await self._residence.release()
-        if self.servers is not None:
-            await self.servers.close()
+        """Side by side: who leaves waits for both."""
+        async with anyio.create_task_group() as group:
+            if self.servers is not None:
+                group.start_soon(self.servers.close)
+            await self._residence.release()
 
     # --- MCP servers, and what was allowed -----------------------------------------------------
 
