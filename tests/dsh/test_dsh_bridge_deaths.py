@@ -146,3 +146,34 @@ def test_a_process_that_hangs_does_not_keep_a_session_from_being_closed_and_open
         place.loopback.answer(session, text("It goes on."))
         assert end_of(bridge, session, "after") == "end_turn"
         assert "before" in place.loopback.asked(session)
+
+
+def test_a_command_outlives_the_process_and_a_compaction_that_dies_with_it_is_told(
+    place: DshPlace,
+) -> None:
+    with place.editor(checked=False) as bridge:
+        session = bridge.new(place.work)
+        for words in ("first", "second"):
+            place.loopback.answer(session, text("All of this is about the parser. " * 400))
+            assert end_of(bridge, session, words) == "end_turn"
+        first = place.dsh_of()
+        os.killpg(first, signal.SIGKILL)
+        eventually(lambda: first not in place.processes())
+        assert end_of(bridge, session, "/title After the death") == "end_turn"
+        assert "The title is now: After the death" in bridge.text(session)
+
+        place.loopback.answer(session, pieces("A", GATE, " summary."))
+        prompt = bridge.prompt(session, "/compact")
+        place.loopback.wait_at_gate(session)
+        os.killpg(place.dsh_of(), signal.SIGKILL)
+        error = bridge.answer_to(prompt, wait_s=60)["error"]
+        assert "was ended by signal 9" in error["data"]["details"]
+        place.loopback.script[session].clear()
+        assert end_of(bridge, session, "third") == "end_turn"
+        asked = place.loopback.asked(session)
+        assert all(words in asked for words in ("first", "second", "about the parser"))
+    assert [row.data for row in place.stored(session) if row.type == "session/title"][-1] == {
+        "title": "After the death",
+        "messageSeqs": [],
+        "source": {"kind": "user"},
+    }

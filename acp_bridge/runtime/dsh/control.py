@@ -4,27 +4,27 @@
 runtime's own (``initialize``, ``session/prompt`` and so on, which stay with the client). A session
 that was opened here is one to them as well: prompts and waits go on by the SDK wire.
 
-=====================  =========================================================  ================
-request to it          params                                                     result
-=====================  =========================================================  ================
-``bridge/hello``       protocol, judge                                            `Hello`
-``bridge/open``        `Opening`                                                  cwd
-``bridge/resume``      `Opening`                                                  cwd
-``bridge/fork``        sourceSessionId, throughSeq, `Opening`                     throughSeq
-``bridge/cancel``      sessionId                                                  wasRunning
-``bridge/close``       sessionId                                                  wasOpen
-``bridge/steer``       sessionId, contentBlocks, wakes                            messageId
-``bridge/set_mode``    sessionId, sandbox, policy, planning                       (nothing)
-``bridge/set_model``   sessionId, model                                           (nothing)
-``bridge/set_tools``   sessionId, tools                                           (nothing)
-``bridge/record``      sessionId, type, data                                      seq
-``bridge/state``       sessionId                                                  `SessionState`
-``bridge/models``      (nothing)                                                  models
-``bridge/rename``      sessionId, title                                           title
-``bridge/log_command`` sessionId, type, data                                      (nothing)
-``bridge/compact``     sessionId, argument                                        kind, text
-``bridge/history``     sessionId, from                                            `HistoryPage`
-=====================  =========================================================  ================
+======================  =========================================================  ================
+request to it           params                                                     result
+======================  =========================================================  ================
+``bridge/hello``        protocol, judge                                            `Hello`
+``bridge/open``         `Opening`                                                  cwd
+``bridge/resume``       `Opening`                                                  cwd
+``bridge/fork``         sourceSessionId, throughSeq, `Opening`                     throughSeq
+``bridge/cancel``       sessionId                                                  wasRunning
+``bridge/close``        sessionId                                                  wasOpen
+``bridge/steer``        sessionId, contentBlocks, wakes                            messageId
+``bridge/set_mode``     sessionId, sandbox, policy, planning                       (nothing)
+``bridge/set_model``    sessionId, model                                           (nothing)
+``bridge/set_tools``    sessionId, tools                                           (nothing)
+``bridge/record``       sessionId, type, data                                      seq
+``bridge/state``        sessionId                                                  `SessionState`
+``bridge/models``       (nothing)                                                  models
+``bridge/rename``       sessionId, title                                           title
+``bridge/log_command``  sessionId, type, data                                      (nothing)
+``bridge/compact``      sessionId, argument                                        kind, text
+``bridge/history``      sessionId, from                                            `HistoryPage`
+======================  =========================================================  ================
 
 It asks us ``bridge/judge`` (before every tool call, if hello said so), ``bridge/approve``,
 ``bridge/ask_user`` and ``bridge/call_tool`` (one of those that were set), and tells
