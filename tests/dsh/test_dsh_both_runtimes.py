@@ -278,8 +278,8 @@ def performed(place: DshPlace, play: Play) -> list[Message]:
         for one in bridge.heard:
             if "sessionId" in one.get("result", {}):
                 names.setdefault(one["result"]["sessionId"], f"SESSION-{len(names)}")
-            for found in re.findall(r'"command\.([^".]+)', json.dumps(one)):
-                names.setdefault(found, f"COMMAND-{len(names)}")
+            for command_id in re.findall(r'"command\.([^".]+)', json.dumps(one)):
+                names.setdefault(command_id, f"COMMAND-{len(names)}")
         raw = json.dumps([{**one, "id": None} for one in shown])
     for text_, name in names.items():
         raw = raw.replace(text_, name)
