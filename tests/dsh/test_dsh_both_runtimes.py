@@ -12,7 +12,7 @@ import pytest
 from bridge_rig import DshPlace
 from dsh_rig import GATE, Message, Model, loopback_model, pieces, text, tool
 from mcp_rig import tiny
-from process_rig import BRIDGE, Bridge
+from process_rig import BRIDGE, Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
@@ -103,8 +103,27 @@ def fork(stage: Stage, bridge: Bridge) -> None:
 
 def commands(stage: Stage, bridge: Bridge) -> None:
     session = bridge.new(stage.place.work)
-    for typed in ("/mode accept-edits", "/mode bogus", "/title  A name", "/title", "/model"):
+    for typed in ("/mode accept-edits", "/mode bogus", "/title  A name", "/title"):
         bridge.answer_to(bridge.prompt(session, typed), wait_s=60)
+    bridge.result("session/close", sessionId=session)
+    bridge.result("session/load", **stage.params(session))
+
+
+def steering(stage: Stage, bridge: Bridge) -> None:
+    session = bridge.new(stage.place.work)
+    at = "" if stage.is_embedded else session
+    todos = [{"content": "look", "status": "pending"}]
+    stage.answer(session, pieces("look", GATE, "ing"), tool("c1", "todo_write", todos=todos))
+    stage.answer(session, text("As you say."))
+    prompt = bridge.prompt(session)
+    eventually(lambda: bridge.text(session) == "look", wait_s=60)
+    said: Message = {"sessionId": session, "prompt": [{"type": "text", "text": "the other way"}]}
+    assert bridge.result("_session/steering", **said) == {"outcome": "injected"}
+    stage.model.go(at)
+    bridge.answer_to(prompt, wait_s=60)
+    assert "the other way" in stage.model.asked(at)
+    idle = {"_meta": {"steering": {"idleBehavior": "promptRequired"}}}
+    assert bridge.result("_session/steering", **said, **idle)["outcome"] == "promptRequired"
     bridge.result("session/close", sessionId=session)
     bridge.result("session/load", **stage.params(session))
 
@@ -260,7 +279,8 @@ PLAYS = [
     (cancel, FIRST_TURN),
     (load, FIRST_TURN | CALLS),
     (fork, FIRST_TURN),
-    (commands, OFFERED),
+    (commands, FIRST_TURN),
+    (steering, FIRST_TURN),
     (servers, frozenset({"status", "words"})),
     (questions, FIRST_TURN),
 ]
@@ -278,8 +298,8 @@ def performed(place: DshPlace, play: Play) -> list[Message]:
         for one in bridge.heard:
             if "sessionId" in one.get("result", {}):
                 names.setdefault(one["result"]["sessionId"], f"SESSION-{len(names)}")
-            for command_id in re.findall(r'"command\.([^".]+)', json.dumps(one)):
-                names.setdefault(command_id, f"COMMAND-{len(names)}")
+            for command in re.findall(r'"command\.([^".]+)', json.dumps(one)):
+                names.setdefault(command, f"COMMAND-{len(names)}")
         raw = json.dumps([{**one, "id": None} for one in shown])
     for text_, name in names.items():
         raw = raw.replace(text_, name)

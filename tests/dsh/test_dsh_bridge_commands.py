@@ -167,3 +167,61 @@ def test_without_the_plugin_commands_work_but_for_compact(place: DshPlace) -> No
         assert [one["title"] for one in bridge.result("session/list")["sessions"]] == ["After"]
         load(bridge, place, session)
         assert bridge.text(session) == said
+
+
+def steer(bridge: Bridge, session: str, words: str) -> str:
+    said = [{"type": "text", "text": words}]
+    return str(bridge.result("_session/steering", sessionId=session, prompt=said)["outcome"])
+
+
+def test_what_is_said_while_only_a_subagent_works_gets_a_turn_of_the_held_prompt(
+    place: DshPlace,
+) -> None:
+    place.loopback.promise("Child, work.", pieces("From", GATE, " the child."))
+    with place.editor("--mode", "full") as bridge:
+        session = bridge.new(place.work)
+        place.loopback.answer(
+            session, tool("c1", "subagent", description="Helper", prompt="Child, work.")
+        )
+        for words in ("It works. ", "I hear you. ", "It is done."):
+            place.loopback.answer(session, text(words))
+        held = bridge.prompt(session)
+        eventually(lambda: bridge.text(session) == "It works. ", wait_s=60)
+        child = eventually(lambda: next(iter(place.loopback.stood), None), wait_s=60)
+        assert steer(bridge, session, "Is it on?") == "injected"
+        eventually(lambda: bridge.text(session) == "It works. I hear you. ", wait_s=60)
+        assert "Is it on?" in place.loopback.asked(session)
+        assert not any(m.get("id") == held and "method" not in m for m in bridge.heard)
+        place.loopback.go(child)
+        assert bridge.answer_to(held)["result"]["stopReason"] == "end_turn"
+        assert bridge.text(session) == "It works. I hear you. It is done."
+
+
+def test_a_cancel_drops_what_no_step_has_taken(place: DshPlace) -> None:
+    with place.editor() as bridge:
+        session = bridge.new(place.work)
+        place.loopback.answer(session, pieces("Half", GATE, " done."))
+        prompt = bridge.prompt(session)
+        eventually(lambda: bridge.text(session) == "Half", wait_s=60)
+        assert steer(bridge, session, "never heard") == "injected"
+        bridge.cancel(session)
+        assert bridge.answer_to(prompt)["result"]["stopReason"] == "cancelled"
+        assert end_of(bridge, session, "again") == "end_turn"
+        assert "never heard" not in place.loopback.asked(session)
+
+
+def test_without_the_plugin_what_is_said_in_a_turn_becomes_the_next_prompt(
+    place: DshPlace,
+) -> None:
+    place.without_plugin()
+    with place.editor() as bridge:
+        session = bridge.new(place.work)
+        place.loopback.answer(session, pieces("Half", GATE, " done."))
+        place.loopback.answer(session, text(" And then."))
+        prompt = bridge.prompt(session)
+        place.loopback.wait_at_gate(session)
+        assert steer(bridge, session, "and then?") == "startedNewTurn"
+        place.loopback.go(session)
+        assert bridge.answer_to(prompt)["result"]["stopReason"] == "end_turn"
+        eventually(lambda: bridge.text(session) == "Half done. And then.", wait_s=60)
+        assert "and then?" in place.loopback.asked(session)

@@ -160,3 +160,34 @@ def told(bridge: Bridge) -> list[Any]:
         if m.get("method") == "session/update"
         and m["params"]["update"]["sessionUpdate"] not in apart
     ]
+
+
+class Scripted(DshPlace):
+    """The same home; its bridges run the embedded harness with a model that dsh does not have."""
+
+    def command(self, *flags: str) -> list[str]:
+        return [*BRIDGE, "--home", str(self.dsh_home), "--model", f"scripted:{self.model}", *flags]
+
+
+@pytest.mark.parametrize("plugin", [True, False], ids=["plugin", "no plugin"])
+def test_a_model_that_the_runtime_does_not_have_is_named_once(tmp_path: Path, plugin: bool) -> None:
+    with loopback_model() as model:
+        place = Scripted(tmp_path, model)
+        place.script([{"text": "From the script."}])
+        with place.editor() as bridge:
+            session = bridge.new(place.work)
+            assert end_of(bridge, session, "first") == "end_turn"
+        place.command = DshPlace.command.__get__(place)  # type: ignore[method-assign]
+        if not plugin:
+            place.without_plugin()
+        shown = []
+        for words in ("second", "third"):
+            with place.editor() as bridge:
+                bridge.result("session/load", **params(place, session))
+                assert end_of(bridge, session, words) == "end_turn"
+                shown.append(json.dumps(bridge.updates(session)))
+        assert "From the script." in model.asked(session)
+        notice = (
+            "The model scripted:model.jsonl is not available now; deepseek:deepseek-flash answers."
+        )
+        assert [told.count(notice) for told in shown] == [1, 1]  # live, then loaded

@@ -13,7 +13,7 @@ request to it          params                                                   
 ``bridge/fork``        sourceSessionId, throughSeq, `Opening`                     throughSeq
 ``bridge/cancel``      sessionId                                                  wasRunning
 ``bridge/close``       sessionId                                                  wasOpen
-``bridge/steer``       sessionId, contentBlocks                                   messageId
+``bridge/steer``       sessionId, contentBlocks, wakes                            messageId
 ``bridge/set_mode``    sessionId, sandbox, policy, planning                       (nothing)
 ``bridge/set_model``   sessionId, model                                           (nothing)
 ``bridge/set_tools``   sessionId, tools                                           (nothing)
@@ -217,13 +217,17 @@ class Control:
         result = await self._object("bridge/close", {"sessionId": session_id})
         return members.flag(result, "wasOpen")
 
-    async def steer(self, session_id: SessionId, content: Sequence[JsonObject]) -> str | None:
+    async def steer(
+        self, session_id: SessionId, content: Sequence[JsonObject], *, wakes: bool = False
+    ) -> str | None:
         """Put a user message into the running turn, before its next step; the message's id.
 
         ``content`` as in ``session/prompt``: text and image blocks. None: no turn runs, or it is
-        being cancelled, and nothing was taken.
+        being cancelled, and nothing was taken. With ``wakes`` a session that is idle but has
+        subagents at work takes it into a turn of its own.
         """
         params: JsonObject = {"sessionId": session_id, "contentBlocks": list(content)}
+        params["wakes"] = wakes
         return members.optional_text(await self._object("bridge/steer", params), "messageId")
 
     async def set_mode(self, session_id: SessionId, mode: Mode) -> None:

@@ -124,3 +124,10 @@ def choice_from_log(selection: JsonObject | None) -> ModelChoice | None:
     if not isinstance(model, str) or not model:
         return None
     return ModelChoice(PROVIDER, model, effort if isinstance(effort, str) else None)
+
+
+def selection_name(selection: JsonObject | None) -> str | None:
+    """How to call the model that a log names last; None if it names none."""
+    if selection is None or not selection.get("model"):
+        return None
+    return f"{selection.get('provider')}:{selection.get('model')}"

@@ -32,7 +32,7 @@ from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
 from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.grants import Grants
 from acp_bridge.runtime.dsh.host import Host
-from acp_bridge.runtime.dsh.models import choice_from_log
+from acp_bridge.runtime.dsh.models import choice_from_log, model_id_of, selection_name
 from acp_bridge.runtime.dsh.prompt_queue import PromptQueue
 from acp_bridge.runtime.dsh.prompts import PromptFold, content_for_runtime, end_from_reason
 from acp_bridge.runtime.dsh.residence import Owner, Residence, Shop
@@ -94,7 +94,13 @@ class DshSession:
         self.client = client
         self._memory = SessionMemory(events)
         self._mode = self._memory.mode or mode
-        self._model = choice_from_log(self._memory.selection) or model
+        found = choice_from_log(self._memory.selection)
+        self._model = found or model
+        self._news: list[str] = []
+        """What is to be said to the user at the next turn."""
+        if found is None and (gone := selection_name(self._memory.selection)) is not None:
+            answers = model_id_of(model)
+            self._news.append(f"The model {gone} is not available now; {answers} answers.")
         self.servers: DshServers | None = None
         """Its MCP servers; set before it is served."""
         self._grants = Grants(self.session_id, self._memory.grants, shop.store)
@@ -186,8 +192,10 @@ class DshSession:
         if self._fold is None or self._inbox.withdrawn:  # else a cancel would drop it
             return False
         assert host.control is not None
+        wakes = not self._shop.detaches and self._fold.end is not None
+        content = content_for_runtime(prompt)
         try:
-            taken = await host.control.steer(self.session_id, content_for_runtime(prompt))
+            taken = await host.control.steer(self.session_id, content, wakes=wakes)
         except PeerGoneError:
             return False
         return taken is not None
@@ -295,6 +303,7 @@ class DshSession:
     async def _turn(self, prompt: Prompt) -> TurnEnd:
         session = await self._residence.opened(is_prompted=True)
         assert session is not None
+        await self._say_news()
         await self._ready_servers()
         self._is_root_idle = False
         fold = self._fold = PromptFold()
@@ -385,10 +394,17 @@ class DshSession:
         return [*mode_rows(self._mode, before=None), *self._late_rows(host)]
 
     def _late_rows(self, host: Host) -> list[Draft]:
-        if host.control is not None or self._knows_no_plugin:
+        if host.control is not None:
             return []
+        said = [*([] if self._knows_no_plugin else [NO_PLUGIN]), *self._news]
         self._knows_no_plugin = True
-        return [_notice(NO_PLUGIN)]
+        self._news.clear()
+        return [_notice(text) for text in said]
+
+    async def _say_news(self) -> None:
+        while self._news:
+            await self._residence.append(_notice(self._news[0]))
+            del self._news[0]
 
     # --- what commands do ---------------------------------------------------------------------
 
