@@ -1,5 +1,7 @@
 """``acp-bridge doctor``: what is there and what is missing, each with what to do about it.
 
+Of editors it looks at their settings, whether they name a command that is there.
+
 For the dsh runtime it starts a process, as a session would, and asks what works in it.
 """
 
@@ -48,7 +50,11 @@ def run(flags: Mapping[str, str | None], *, as_json: bool) -> int:
     except ConfigError as error:
         sys.stderr.write(f"acp-bridge: {error.details}\n")
         return EXIT_USAGE
-    findings = [*_of_this_program(settings), *_of_the_runtime(settings, quiet=as_json)]
+    findings = [
+        *_of_this_program(settings),
+        *_of_editors(),
+        *_of_the_runtime(settings, quiet=as_json),
+    ]
     for finding in findings:
         sys.stdout.write(_line(finding, as_json=as_json) + "\n")
     return EXIT_MISSING if any(finding.state == "missing" for finding in findings) else 0
@@ -78,13 +84,47 @@ def _home(home: Path) -> Finding:
     return Finding("home", "missing", f"{home} cannot be written", advice)
 
 
+def _of_editors() -> list[Finding]:
+    """What an editor needs: the command, and settings that name one which is there."""
+    from acp_bridge.cli.editor_settings import settings_that_name_us
+
+    findings = [_command()]
+    for editor, file, programs in settings_that_name_us(os.environ, Path.home()):
+        for program in programs:
+            found = shutil.which(Path(program).expanduser())
+            said = f"{editor}: {file} starts {program}"
+            if found is None:
+                advice = f"No such command: `acp-bridge editor {editor}` tells one that works."
+                findings.append(Finding("editor", "missing", said, advice))
+            else:
+                findings.append(Finding("editor", "ok", said))
+    if len(findings) == 1:
+        advice = "Choose one: `acp-bridge editor` lists those that there are set-ups for."
+        findings.append(Finding("editor", "note", "no settings name acp-bridge", advice))
+    return findings
+
+
+def _command() -> Finding:
+    from acp_bridge.cli.editor import PROGRAM, program_of_this
+
+    mine = program_of_this()
+    found = shutil.which(PROGRAM)
+    if found is None:
+        advice = "Editors need its full path: `acp-bridge editor` prints set-ups with it."
+        return Finding("command", "note", f"{' '.join(mine)}; not on PATH", advice)
+    if len(mine) == 1 and not Path(found).samefile(mine[0]):
+        advice = f"That is another one than this, which is {mine[0]}."
+        return Finding("command", "note", f"{found} on PATH", advice)
+    return Finding("command", "ok", found)
+
+
 def _of_the_runtime(settings: Settings, *, quiet: bool) -> Sequence[Finding]:
     if settings.runtime == "dsh":
         return _of_dsh(settings, quiet=quiet)
     rg = shutil.which("rg")
     no_rg = "Searches are slower without ripgrep: install it if they are too slow."
     return [
-        _model(settings),
+        model_finding(settings),
         Finding("ripgrep", "ok", rg) if rg else Finding("ripgrep", "note", "not found", no_rg),
         *_of_mcp(settings),
     ]
@@ -103,7 +143,8 @@ def _of_mcp(settings: Settings) -> list[Finding]:
     return findings
 
 
-def _model(settings: Settings) -> Finding:
+def model_finding(settings: Settings) -> Finding:
+    """The model that a session would begin with, of the embedded runtime."""
     from acp_bridge.models.catalog import Catalog
 
     catalog = Catalog(

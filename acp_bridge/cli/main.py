@@ -30,6 +30,8 @@ examples:
   acp-bridge --model scripted:answers.jsonl
                                            serve with answers from a file, for tests
   acp-bridge sessions list                 what is stored; also show, verify, export, delete
+  acp-bridge editor                        which editors there are set-ups for
+  acp-bridge editor zed                    what to put into Zed's settings
   acp-bridge lsp                           serve an editor that speaks LSP alone
   acp-bridge events serve                  the event service; also tail, status
   acp-bridge config                        what is in force, and where it comes from
@@ -47,6 +49,23 @@ SDK the file acp-bridge-runtime as its dsh_bin: it starts it as BIN --profile NA
 Sessions are in the home folder: --home, else ACP_BRIDGE_HOME, else DSH_HOME, which the SDK sets.
 The model is --model or that of the settings; if they name none, the one that the program names.
 Nobody is asked for permission on this wire: calls that would ask are refused. See --mode.
+"""
+
+
+_EDITOR = """\
+Print what to put into an editor's settings so that it starts this installation, by its full path.
+The text alone goes to stdout; where it belongs, how to start and what to expect, to stderr.
+
+The flags that you give here are those that the editor will give. Without any, acp-bridge takes the
+model and all else from config.toml and the key that `acp-bridge setup` stored.
+"""
+
+_EDITOR_EXAMPLES = """\
+examples:
+  acp-bridge editor                        which editors there are set-ups for
+  acp-bridge editor zed --model demo       Zed, with the built-in demo model
+  acp-bridge editor zed --runtime dsh      Zed, with DeepSeek Harness
+  acp-bridge editor acpx > .acpxrc.json    a file of its own, for acpx in a project
 """
 
 
@@ -88,6 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import events
 
             code = events.run(flags, options)
+        case "editor":
+            from acp_bridge.cli import editor
+
+            code = editor.run(flags, name=options["name"], as_json=options["json"])
         case "doctor":
             from acp_bridge.cli import doctor
 
@@ -150,6 +173,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     if "lsp" in words:
         _add_settings(lsp, default=argparse.SUPPRESS)
+    _add_editor(commands, is_named="editor" in words)
     events = commands.add_parser(
         "events",
         help="serve run events to other machines, or look at them",
@@ -168,16 +192,39 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     if "config" in words:
         _add_settings(show, default=argparse.SUPPRESS)
+    _add_doctor(commands, is_named="doctor" in words)
+    return parser
+
+
+def _add_doctor(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", *, is_named: bool
+) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="say what is there, what is missing, and what to do about it",
-        description="Look at Python, the home folder, model and key; for --runtime dsh also at "
-        "DeepSeek Harness itself, which is started for that. Exit code 1: something is missing.",
+        description="Look at Python, the home folder, editors' settings, model and key; for "
+        "--runtime dsh also at DeepSeek Harness itself, which is started for that. Exit code 1: "
+        "something is missing.",
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object a line")
-    if "doctor" in words:
+    if is_named:
         _add_settings(doctor, default=argparse.SUPPRESS)
-    return parser
+
+
+def _add_editor(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", *, is_named: bool
+) -> None:
+    editor = commands.add_parser(
+        "editor",
+        help="print what to put into an editor's settings",
+        description=_EDITOR,
+        epilog=_EDITOR_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    editor.add_argument("name", metavar="NAME", nargs="?", help="which; none: say which there are")
+    editor.add_argument("--json", action="store_true", help="one JSON object a line")
+    if is_named:
+        _add_settings(editor, default=argparse.SUPPRESS)
 
 
 def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

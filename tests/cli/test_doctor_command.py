@@ -16,6 +16,8 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Doctor":
     for name in ("DEEPSEEK_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ACP_BRIDGE_DSH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DSH_HOME", str(tmp_path / "dsh-home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))  # whose editors' settings are looked at
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     return Doctor(tmp_path, monkeypatch)
 
 

@@ -109,6 +109,22 @@ async def test_a_tool_is_called_here_and_belongs_to_its_session_and_its_subagent
     assert names(rig, other) == []
 
 
+async def test_a_subagent_that_works_gets_what_its_session_gets(rig: Rig, calls: Calls) -> None:
+    session = await rig.open()
+    words = f"look for {session}"
+    rig.model.answer(session, tool("d", "subagent", description="d", prompt=words))
+    rig.model.promise(words, pieces("I ", GATE, "look."), tool("m2", NAME, word="late"))
+    await rig.send(session, "go")
+    await rig.wire.until(lambda: bool(rig.wire.children(session)))
+    [child] = map(SessionId, rig.wire.children(session))
+    await rig.wire.until(lambda: bool(rig.wire.notes("bridge.stream", child)))
+    await rig.control.set_tools(session, [FakeTool()])
+    rig.model.go(child)
+    await rig.wait(session)
+    assert rig.wire.results(child)["m2"] == f"You are {child} with late."
+    assert len(calls.heard) == 1
+
+
 async def test_a_failure_is_one_for_the_model(rig: Rig, calls: Calls) -> None:
     async def fail(_call: CallToRun) -> ToolResult:
         return ToolResult("Error: out of milk", is_error=True)

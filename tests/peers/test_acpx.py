@@ -1,12 +1,13 @@
 """acpx, a client from npm, works with the `acp-bridge` process from its own command line.
 
+It is told of it by its settings, as `acp-bridge editor acpx` prints them.
+
 ``npm i --prefix FOLDER node@22 acpx@0.19`` installs it; FOLDER is the checkout or what
 ``ACP_BRIDGE_NPM`` names. Without it these tests are skipped, on CI they fail.
 """
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,8 +51,10 @@ class Acpx:
                 [str(NPM / "node" / "bin"), str(NPM / ".bin"), os.environ["PATH"]]
             ),
         }
-        home, trace = str(folder / "home"), str(self.trace)
-        self._bridge = [sys.executable, "-m", "acp_bridge", "--home", home, "--trace", trace]
+        self._flags = ["--home", str(folder / "home"), "--trace", str(self.trace)]
+        self._settings = folder / ".acpx" / "config.json"
+        self._settings.parent.mkdir()
+        self._written: tuple[str, ...] | None = None
         self._open = False
 
     def answers(self, *lines: list[dict[str, Any]], agent: str = "1") -> None:
@@ -67,8 +70,10 @@ class Acpx:
         codes: tuple[int, ...] = (0,),
     ) -> str:
         """Run acpx to its end; stdout, or a failure with both outputs."""
-        agent = shlex.join([*self._bridge, "--model", f"scripted:{self.script}", *bridge])
-        argv = ["acpx", *flags, "--ttl", "2", "--agent", agent, "--cwd", str(self.cwd), *words]
+        if self._written != bridge:
+            self._settings.write_text(self._set_up(*bridge))
+            self._written = bridge
+        argv = ["acpx", *flags, "--ttl", "60", "--cwd", str(self.cwd), "acp-bridge", *words]
         done = subprocess.run(
             argv,
             env=self._env,
@@ -83,6 +88,11 @@ class Acpx:
         if words[0] == "sessions":
             self._open = {"new": True, "close": False}.get(words[1], self._open)
         return done.stdout
+
+    def _set_up(self, *bridge: str) -> str:
+        argv = [sys.executable, "-m", "acp_bridge", "editor", "acpx", *self._flags]
+        argv += ["--model", f"scripted:{self.script}", *bridge]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
     def problems(self) -> list[str]:
         """What schema and rules say about what went over the bridge's wire."""

@@ -76,7 +76,7 @@ class Bridge {
   judges = false
   /** Session id to what it got from us: `{tools, selection}`. */
   extras = new Map()
-  /** Agent to the tools of ours that it has (tools.mjs). */
+  /** Agent to a promise of what its tools of ours are registered with (tools.mjs). */
   mounted = new WeakMap()
   /** Tool execution to its judgement. */
   judged = new WeakMap()

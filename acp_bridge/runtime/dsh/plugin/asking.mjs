@@ -162,7 +162,7 @@ export async function equipChild(bridge, agent) {
     if (root === agent || !bridge.greeted) return
     const rootAsks = knobsOf(bridge, root.session).policy === 'ask'
     if (bridge.judges && rootAsks) setPolicy(bridge, agent, 'ask')
-    await mount(bridge, agent, bridge.extras.get(root.session.id)?.tools ?? [])
+    await mount(bridge, agent)
   } catch (error) {
     bridge.fault(`subagent ${agent.session.id}`, error)
   }

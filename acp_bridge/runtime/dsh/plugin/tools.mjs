@@ -13,31 +13,43 @@ export async function setTools(bridge, { sessionId, tools }) {
   if (!Array.isArray(tools)) throw new Error('tools must be a list')
   for (const tool of tools) requireText(tool?.name, 'the name of a tool')
   bridge.extrasOf(agent.session.id).tools = tools
-  for (const one of [agent, ...bridge.descendants(agent)]) await mount(bridge, one, tools)
+  await mount(bridge, agent)
+  for (const child of bridge.descendants(agent)) {
+    try {
+      await mount(bridge, child)
+    } catch (error) {
+      // It may just be ending: that is not the session's failure.
+      bridge.fault(`tools of subagent ${child.session.id}`, error)
+    }
+  }
   return {}
 }
 
-/** Let an agent call these and none that it had before of us. Its end takes them away. */
-export async function mount(bridge, agent, tools) {
-  const before = bridge.mounted.get(agent)
-  if (before === undefined && tools.length === 0) return
-  const belt = before ?? await newBelt(bridge, agent)
+/** Let an agent call what its root may, and nothing else of ours. Its end takes them away. */
+export async function mount(bridge, agent) {
+  const wanted = () => bridge.extras.get(bridge.root(agent).session.id)?.tools ?? []
+  if (!bridge.mounted.has(agent)) {
+    if (wanted().length === 0) return
+    const made = newBelt(agent)
+    bridge.mounted.set(agent, made)
+    made.catch(() => bridge.mounted.delete(agent))
+  }
+  const belt = await bridge.mounted.get(agent)
+  // What is wanted may have changed meanwhile; from here on nothing comes in between.
   for (const dispose of belt.disposers.splice(0)) dispose()
-  for (const tool of tools) {
-    const definition = definitionOf(bridge, belt.ctx, tool)
-    belt.disposers.push(belt.ctx.tools.register(definition))
+  for (const tool of wanted()) {
+    belt.disposers.push(belt.ctx.tools.register(definitionOf(bridge, belt.ctx, tool)))
   }
 }
 
 /** A plugin's context within the agent's: what is registered through it is the agent's alone. */
-async function newBelt(bridge, agent) {
+async function newBelt(agent) {
   const belt = { ctx: undefined, disposers: [] }
   await agent.ctx.plugin({
     name: 'acp-bridge-tools',
     inject: ['tools'],
     apply: (ctx) => { belt.ctx = ctx },
   })
-  bridge.mounted.set(agent, belt)
   return belt
 }
 

@@ -1,4 +1,4 @@
--- CodeCompanion.nvim: put this into your config, then :CodeCompanionChat adapter=acp_bridge
+-- CodeCompanion.nvim: put this into your configuration, then :CodeCompanionChat adapter=acp_bridge
 require("codecompanion").setup({
   adapters = {
     acp = {

@@ -1,4 +1,4 @@
-;;; agent-shell.el --- acp-bridge in agent-shell  -*- lexical-binding: t; -*-
+;;; acp-bridge-shell.el --- acp-bridge in agent-shell  -*- lexical-binding: t; -*-
 
 ;; M-x acp-bridge-shell starts a shell whose agent is acp-bridge.
 
@@ -18,3 +18,5 @@
                     (acp-make-client :command "acp-bridge"
                                      :command-params '("--model" "demo")
                                      :context-buffer buffer)))))
+
+;;; acp-bridge-shell.el ends here

@@ -1,0 +1,1 @@
+toad acp "acp-bridge --model demo" . --title "ACP Bridge"
