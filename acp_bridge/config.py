@@ -27,6 +27,9 @@ BACKGROUNDS: Final = ("hold", "detach")
 """Whether a prompt stays open until the subagents that work for it have settled."""
 
 
+INSTRUCTIONS: Final = ("auto", "off")
+"""Whether AGENTS.md files count."""
+
 COMPACTIONS: Final = ("auto", "off")
 """Whether a session is compacted by itself near its window's end, or by ``/compact`` alone."""
 
@@ -68,6 +71,7 @@ class Settings(NamedTuple):
     runtime: str = "embedded"
     execution: str = "local"
     compact: str = "auto"
+    instructions: str = "auto"
     subagents: str = "auto"
     background: str = "hold"
     subagent_depth: int = 3
@@ -110,6 +114,12 @@ SETTINGS: Final = (
         "ACP_BRIDGE_COMPACT",
         "whether a conversation is summarized when the model's window fills up",
         choices=COMPACTIONS,
+    ),
+    Setting(
+        "instructions",
+        "ACP_BRIDGE_INSTRUCTIONS",
+        "whether the model is given what AGENTS.md files say",
+        choices=INSTRUCTIONS,
     ),
     Setting(
         "subagents",
@@ -188,6 +198,7 @@ _DEFAULTS = {
     "runtime": "embedded",
     "execution": "local",
     "compact": "auto",
+    "instructions": "auto",
     "subagents": "auto",
     "background": "hold",
     "subagent_depth": "3",
@@ -362,6 +373,7 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         runtime=text("runtime") or "embedded",
         execution=text("execution") or "local",
         compact=text("compact") or "auto",
+        instructions=text("instructions") or "auto",
         subagents=text("subagents") or "auto",
         background=text("background") or "hold",
         subagent_depth=int(text("subagent_depth") or 0),

@@ -125,7 +125,14 @@ class OptionsChanged:
     """Mode, model or effort are others now; never in the log, which has rows of their own."""
 
 
-OwnEvent: TypeAlias = Event | StreamDelta | ToolPreview | ToolOutput | ToolTerminal | OptionsChanged
+@attrs.frozen(slots=True)
+class CommandsChanged:
+    """The slash commands are others now; never in the log."""
+
+
+OwnEvent: TypeAlias = (
+    Event | StreamDelta | ToolPreview | ToolOutput | ToolTerminal | OptionsChanged | CommandsChanged
+)
 """What a session tells of itself, in order. Only `Event` is durable."""
 
 
@@ -196,6 +203,8 @@ class Prompt:
     """Image bytes by ``sha256:<hex>``, for the ``image`` blocks of ``content``."""
     message_id: str | None = None
     """The id that the user's message gets in the log; None: the harness makes one."""
+    command: "Command | None" = None
+    """The command that ``content`` is if there is one of this name then: a text alone."""
 
 
 @attrs.frozen(slots=True)
@@ -239,11 +248,15 @@ McpServer: TypeAlias = StdioServer | HttpServer
 
 @attrs.frozen(slots=True)
 class CommandInfo:
-    """A slash command: its name without the slash, and what to type after it (None: nothing)."""
+    """A slash command: its name without the slash, and what to type after it (None: nothing).
+
+    ``is_prompt``: a person's or a project's own, which stands for a prompt: it is admitted as one.
+    """
 
     name: str
     description: str
     hint: str | None = None
+    is_prompt: bool = False
 
 
 Abort: TypeAlias = Literal["user", "parent", "disposed"]

@@ -53,11 +53,14 @@ UNSTABLE_TAGS = {
 }  # fmt: skip
 """Union members that are taken from the unstable schema (stable in ACP since 2026-11-20)."""
 
-UNSTABLE_FIELDS = {"SessionCapabilities": ("fork",)}
-"""Fields of stable types that are taken from the unstable schema."""
-
-DROPPED = {("ForkSessionRequest", "systemPrompt")}
-"""Fields that are left out: unstable, and of no use to us."""
+UNSTABLE_FIELDS = {
+    "SessionCapabilities": ("fork", "systemPrompt"),
+    "NewSessionRequest": ("systemPrompt",),
+    "LoadSessionRequest": ("systemPrompt",),
+    "ResumeSessionRequest": ("systemPrompt",),
+}
+"""Fields of stable types that are taken from the unstable schema (``systemPrompt`` is stable in ACP
+since schema 1.30)."""
 
 PATCHES = {"SessionInfoUpdate", "SubagentUpdate", "CompactionUpdate", "SessionMessage"}
 """Types with patch semantics: absent is "unchanged", null is "clear"."""
@@ -371,8 +374,6 @@ class Generator:
         fields = []
         for wire, prop in with_branches(self, schema).items():
             if tag and wire == tag[0]:
-                continue
-            if (origin, wire) in DROPPED:
                 continue
             required = wire in schema.get("required", ())
             fields.append(self._field(origin, wire, prop, required=required))

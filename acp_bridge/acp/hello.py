@@ -90,6 +90,8 @@ def answer_initialize(
                 "fork": {},
                 "close": {},
                 "delete": {},
+                "additionalDirectories": {},
+                "systemPrompt": {},
             },
             "auth": {"logout": {}},
         },

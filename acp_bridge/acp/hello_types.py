@@ -130,6 +130,20 @@ class SessionForkCapabilities(Value):
     meta: JsonObject | None = None
 
 @define(eq=False, repr=False, kw_only=True)
+class SessionSystemPromptOverrideCapabilities(Value):
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionSystemPromptModeCapabilities(Value):
+    override: SessionSystemPromptOverrideCapabilities | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionSystemPromptCapabilities(Value):
+    mode: SessionSystemPromptModeCapabilities | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
 class SessionCapabilities(Value):
     list: SessionListCapabilities | None = None
     delete: SessionDeleteCapabilities | None = None
@@ -138,6 +152,7 @@ class SessionCapabilities(Value):
     close: SessionCloseCapabilities | None = None
     meta: JsonObject | None = None
     fork: SessionForkCapabilities | None = None
+    system_prompt: SessionSystemPromptCapabilities | None = None
 
 @define(eq=False, repr=False, kw_only=True)
 class LogoutCapabilities(Value):
@@ -213,8 +228,10 @@ LENIENT: dict[str, dict[str, str]] = {
     "InitializeResponse": {"agent_capabilities": "e", "auth_methods": "es", "agent_info": "e"},
     "McpCapabilities": {"http": "e", "sse": "e"},
     "PromptCapabilities": {"image": "e", "audio": "e", "embedded_context": "e"},
-    "SessionCapabilities": {"list": "e", "delete": "e", "additional_directories": "e", "resume": "e", "close": "e", "fork": "e"},
+    "SessionCapabilities": {"list": "e", "delete": "e", "additional_directories": "e", "resume": "e", "close": "e", "fork": "e", "system_prompt": "e"},
     "SessionConfigOptionsCapabilities": {"boolean": "e"},
+    "SessionSystemPromptCapabilities": {"mode": "e"},
+    "SessionSystemPromptModeCapabilities": {"override": "e"},
 }
 
 

@@ -58,76 +58,7 @@ class McpServerStdio(Value):
 
 McpServer: TypeAlias = McpServerHttp | McpServerSse | McpServerStdio | Unknown
 
-@define(eq=False, repr=False, kw_only=True)
-class NewSessionRequest(Value):
-    cwd: str
-    additional_directories: list[str] = field(factory=list)
-    mcp_servers: list[McpServer] = field(factory=list)
-    meta: JsonObject | None = None
-
-@define(eq=False, repr=False, kw_only=True)
-class SessionMode(Value):
-    id: str
-    name: str
-    description: str | None = None
-    meta: JsonObject | None = None
-
-@define(eq=False, repr=False, kw_only=True)
-class SessionModeState(Value):
-    current_mode_id: str
-    available_modes: list[SessionMode]
-    meta: JsonObject | None = None
-
-SessionConfigOptionCategory: TypeAlias = Literal["mode", "model", "model_config", "thought_level"] | str
-
-@define(eq=False, repr=False, kw_only=True)
-class SessionConfigSelectOption(Value):
-    value: str
-    name: str
-    description: str | None = None
-    meta: JsonObject | None = None
-
-@define(eq=False, repr=False, kw_only=True)
-class SessionConfigSelectGroup(Value):
-    group: str
-    name: str
-    options: list[SessionConfigSelectOption]
-    meta: JsonObject | None = None
-
-SessionConfigSelectOptions: TypeAlias = (
-    list[SessionConfigSelectOption]
-    | list[SessionConfigSelectGroup]
-)
-
-@define(eq=False, repr=False, kw_only=True)
-class SessionConfigSelect(Value):
-    type: Literal["select"] = "select"
-    id: str
-    name: str
-    description: str | None = None
-    category: SessionConfigOptionCategory | None = None
-    meta: JsonObject | None = None
-    current_value: str
-    options: SessionConfigSelectOptions
-
-@define(eq=False, repr=False, kw_only=True)
-class SessionConfigBoolean(Value):
-    type: Literal["boolean"] = "boolean"
-    id: str
-    name: str
-    description: str | None = None
-    category: SessionConfigOptionCategory | None = None
-    meta: JsonObject | None = None
-    current_value: bool
-
-SessionConfigOption: TypeAlias = SessionConfigSelect | SessionConfigBoolean | Unknown
-
-@define(eq=False, repr=False, kw_only=True)
-class NewSessionResponse(Value):
-    session_id: str
-    modes: SessionModeState | None = None
-    config_options: list[SessionConfigOption] | None = None
-    meta: JsonObject | None = None
+SystemPromptMode: TypeAlias = Literal["append", "override"] | str
 
 Role: TypeAlias = Literal["assistant", "user"]
 
@@ -205,6 +136,84 @@ ContentBlock: TypeAlias = (
     | EmbeddedResource
     | Unknown
 )
+
+@define(eq=False, repr=False, kw_only=True)
+class SystemPrompt(Value):
+    mode: SystemPromptMode
+    content: list[ContentBlock]
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class NewSessionRequest(Value):
+    cwd: str
+    additional_directories: list[str] = field(factory=list)
+    mcp_servers: list[McpServer] = field(factory=list)
+    meta: JsonObject | None = None
+    system_prompt: SystemPrompt | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionMode(Value):
+    id: str
+    name: str
+    description: str | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionModeState(Value):
+    current_mode_id: str
+    available_modes: list[SessionMode]
+    meta: JsonObject | None = None
+
+SessionConfigOptionCategory: TypeAlias = Literal["mode", "model", "model_config", "thought_level"] | str
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionConfigSelectOption(Value):
+    value: str
+    name: str
+    description: str | None = None
+    meta: JsonObject | None = None
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionConfigSelectGroup(Value):
+    group: str
+    name: str
+    options: list[SessionConfigSelectOption]
+    meta: JsonObject | None = None
+
+SessionConfigSelectOptions: TypeAlias = (
+    list[SessionConfigSelectOption]
+    | list[SessionConfigSelectGroup]
+)
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionConfigSelect(Value):
+    type: Literal["select"] = "select"
+    id: str
+    name: str
+    description: str | None = None
+    category: SessionConfigOptionCategory | None = None
+    meta: JsonObject | None = None
+    current_value: str
+    options: SessionConfigSelectOptions
+
+@define(eq=False, repr=False, kw_only=True)
+class SessionConfigBoolean(Value):
+    type: Literal["boolean"] = "boolean"
+    id: str
+    name: str
+    description: str | None = None
+    category: SessionConfigOptionCategory | None = None
+    meta: JsonObject | None = None
+    current_value: bool
+
+SessionConfigOption: TypeAlias = SessionConfigSelect | SessionConfigBoolean | Unknown
+
+@define(eq=False, repr=False, kw_only=True)
+class NewSessionResponse(Value):
+    session_id: str
+    modes: SessionModeState | None = None
+    config_options: list[SessionConfigOption] | None = None
+    meta: JsonObject | None = None
 
 @define(eq=False, repr=False, kw_only=True)
 class PromptRequest(Value):
@@ -649,6 +658,7 @@ class LoadSessionRequest(Value):
     additional_directories: list[str] = field(factory=list)
     session_id: str
     meta: JsonObject | None = None
+    system_prompt: SystemPrompt | None = None
 
 @define(eq=False, repr=False, kw_only=True)
 class LoadSessionResponse(Value):
@@ -663,6 +673,7 @@ class ResumeSessionRequest(Value):
     additional_directories: list[str] = field(factory=list)
     mcp_servers: list[McpServer] = field(factory=list)
     meta: JsonObject | None = None
+    system_prompt: SystemPrompt | None = None
 
 @define(eq=False, repr=False, kw_only=True)
 class ResumeSessionResponse(Value):
@@ -676,6 +687,7 @@ class ForkSessionRequest(Value):
     cwd: str
     additional_directories: list[str] = field(factory=list)
     mcp_servers: list[McpServer] = field(factory=list)
+    system_prompt: SystemPrompt | None = None
     meta: JsonObject | None = None
 
 @define(eq=False, repr=False, kw_only=True)

@@ -59,7 +59,7 @@ from acp_bridge.bridge.config_options import (
     config_from_options,
     modes_from_options,
 )
-from acp_bridge.bridge.mcp_servers import servers_from_acp
+from acp_bridge.bridge.extras import checked_folder, extras_from_acp
 from acp_bridge.bridge.open_session import OpenSession, descendants_of
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
@@ -70,7 +70,7 @@ from acp_bridge.errors import (
     RuntimeFailedError,
     SessionNotFoundError,
 )
-from acp_bridge.ports import Extras, LiveSession, OptionName, PendingTurn, Runtime
+from acp_bridge.ports import LiveSession, OptionName, PendingTurn, Runtime
 from acp_bridge.vocabulary import (
     Descendant,
     JsonObject,
@@ -163,11 +163,12 @@ class AcpAgent:
 
     async def new_session(self, params: NewSessionRequest) -> Followed[NewSessionResponse]:
         """Open an empty session."""
-        extras = _extras(params)
-        cwd = _checked_cwd(params.cwd)
+        cwd = checked_folder(params.cwd, "cwd")
+        extras = extras_from_acp(params)
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.new_session(cwd, client, extras=extras)
         session = self._open(live, client)
+        session.folders = extras.folders
         response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
         def then() -> None:
@@ -207,12 +208,13 @@ class AcpAgent:
     async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
         """Open a fork of a session; it is not replayed: loading it is what shows its past."""
         self._refuse_child(params.session_id)
-        extras = _extras(params)
-        cwd = _checked_cwd(params.cwd)
+        cwd = checked_folder(params.cwd, "cwd")
+        extras = extras_from_acp(params)
         client = AcpClient(self._calls, self._traits)
         source = SessionId(params.session_id)
         live = await self._runtime.fork_session(source, cwd, client, extras=extras)
         session = self._open(live, client)
+        session.folders = extras.folders
         response = ForkSessionResponse(session_id=live.session_id, **self._choices(session))
         return Followed(response, session.tell_commands)
 
@@ -263,6 +265,7 @@ class AcpAgent:
             SessionInfo(
                 session_id=summary.session_id,
                 cwd=str(summary.cwd),
+                additional_directories=self._folders_of(summary.session_id),
                 title=summary.title,
                 updated_at=_rfc3339(summary.updated_at_ms),
             )
@@ -270,11 +273,15 @@ class AcpAgent:
         ]
         return ListSessionsResponse(sessions=sessions, next_cursor=page.next_token)
 
+    def _folders_of(self, session_id: str) -> list[str] | None:
+        """What the client added to an open session's workspace; that of others is not stored."""
+        session = self._sessions.get(session_id)
+        return [str(folder) for folder in session.folders] if session and session.folders else None
+
     def prompt(self, params: PromptRequest) -> Coroutine[None, None, PromptResponse]:
         """Take the prompt at once, in arrival order, so that a cancel right behind finds it."""
         session = self._session(params.session_id)
-        commands = [info.name for info in session.live.commands]
-        typed = command_from_acp(params.prompt, commands)
+        typed = command_from_acp(params.prompt, session.live.commands)
         turn = session.live.admit(typed or prompt_from_acp(params.prompt))
         return self._answer_prompt(session, turn)
 
@@ -286,7 +293,7 @@ class AcpAgent:
         """
         session = self._session(params.session_id)
         prompt = prompt_from_acp(params.prompt)
-        command = command_from_acp(params.prompt, [info.name for info in session.live.commands])
+        command = command_from_acp(params.prompt, session.live.commands)
         if command is None and await session.live.interject(prompt):
             return {"outcome": "injected"}
         steering = (params.meta or {}).get("steering")
@@ -359,15 +366,17 @@ class AcpAgent:
 
     async def _reopen(self, params: LoadSessionRequest | ResumeSessionRequest) -> OpenSession:
         self._refuse_child(params.session_id)
-        extras = _extras(params)
-        cwd = _checked_cwd(params.cwd)
+        cwd = checked_folder(params.cwd, "cwd")
+        extras = extras_from_acp(params)
         client = AcpClient(self._calls, self._traits)
         session_id = SessionId(params.session_id)
         live = await self._runtime.open_session(session_id, cwd, client, extras=extras)
-        if (known := self._known(live)) is not None:
-            return known
-        descendants = await descendants_of(live)
-        return self._known(live) or self._open(live, client, descendants)
+        session = self._known(live)
+        if session is None:
+            descendants = await descendants_of(live)
+            session = self._known(live) or self._open(live, client, descendants)
+        session.folders = extras.folders
+        return session
 
     def _known(self, live: LiveSession) -> OpenSession | None:
         """What this session was opened as before; another request may do it at any wait."""
@@ -420,25 +429,6 @@ def _stop_reason(end: TurnEnd) -> StopReason:
     if end.code in _OUR_FAULTS:
         raise RuntimeFailedError(details)
     raise ModelFailedError(f"The model call failed: {details}")
-
-
-def _extras(
-    params: NewSessionRequest | LoadSessionRequest | ResumeSessionRequest | ForkSessionRequest,
-) -> Extras:
-    return Extras(servers=servers_from_acp(params.mcp_servers))
-
-
-def _checked_cwd(text: str) -> Path:
-    cwd = Path(text)
-    if not cwd.is_absolute():
-        raise InvalidParamsError(f"cwd must be an absolute path, not {text!r:.200}.", field="cwd")
-    try:
-        is_folder = cwd.is_dir()
-    except (OSError, ValueError):
-        is_folder = False
-    if not is_folder:
-        raise InvalidParamsError(f"cwd is no folder: {text!r:.200}.", field="cwd")
-    return cwd
 
 
 def _rfc3339(time_ms: int) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from acp_bridge.harness.memory import STOPPED_ROW
 from acp_bridge.vocabulary import Event, JsonObject, JsonValue, TurnEnd
 
 
@@ -75,9 +76,12 @@ def own_range(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def end_of(events: Sequence[Event]) -> TurnEnd:
-    """How the last turn of these rows ended; one that has no end was cut off."""
+    """How the work of these rows ended: as its last turn, unless it was stopped after that.
+
+    A turn without an end was cut off.
+    """
     for event in reversed(events):
-        if event.type == "turn/start":
+        if event.type in {"turn/start", STOPPED_ROW}:
             break
         if event.type == "turn/end" and isinstance(event.data, dict):
             return _end_of_reason(event.data.get("reason"))

@@ -201,8 +201,8 @@ class LspAgent:
                 f"{WAITING_MAX} prompts wait already: let some of them end.", field="text"
             )
         blocks = _blocks(ask)
-        names = [info.name for info in conversation.live.commands]
-        turn = conversation.live.admit(command_from_acp(blocks, names) or prompt_from_acp(blocks))
+        typed = command_from_acp(blocks, conversation.live.commands)
+        turn = conversation.live.admit(typed or prompt_from_acp(blocks))
         conversation.works.append((turn, None))
         conversation.say(ask.text)
         try:

@@ -8,6 +8,7 @@ those that work are announced anew (ACP v1, Subagents).
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
@@ -26,7 +27,17 @@ from acp_bridge.bridge.subagent_history import history, missed
 from acp_bridge.bridge.subagent_view import CHILD_EVENTS, SubagentView
 from acp_bridge.errors import BridgeError
 from acp_bridge.ports import LiveSession
-from acp_bridge.vocabulary import Descendant, Event, OptionsChanged, RuntimeEvent, SessionId
+from acp_bridge.vocabulary import (
+    CommandsChanged,
+    Descendant,
+    Event,
+    OptionsChanged,
+    RuntimeEvent,
+    SessionId,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +48,8 @@ EVENTS_PER_YIELD = 100
 class OpenSession:
     """One open session; made when it is opened, it shows the client what happens from then on.
 
-    ``descendants`` are the subagents that it has already. ``told_mode`` and ``told_config`` are
+    ``descendants`` are the subagents that it has already. ``folders`` are the roots that the client
+    added to its workspace at the last opening. ``told_mode`` and ``told_config`` are
     what the client last heard of the two forms of the options; while requests of the client set
     some (``being_set``), their answers come before any update.
     """
@@ -52,6 +64,7 @@ class OpenSession:
     ) -> None:
         self.live = live
         self.client = client
+        self.folders: Sequence[Path] = ()
         self.being_set = 0
         self.told_mode = ""
         self.told_config: list[SessionConfigOption] = []
@@ -151,13 +164,11 @@ class OpenSession:
             # The replay that is about to begin will show it, or what it belongs to.
             self._unread += self._shown.project(event)
             self._recorded.append(event)
-            if isinstance(event, OptionsChanged):
-                self.tell_options()
+            self._tell_changes(event)
             return
         apart = self._view.native_subagents and isinstance(event, CHILD_EVENTS)
         self._show_all(self._shown.project(event), self._children_held if apart else self._held)
-        if isinstance(event, OptionsChanged):
-            self.tell_options()
+        self._tell_changes(event)
         if self._shown.dropped > self._dropped:
             self._dropped = self._shown.dropped
             logger.warning(
@@ -165,6 +176,12 @@ class OpenSession:
                 self.live.session_id,
                 self._dropped,
             )
+
+    def _tell_changes(self, event: RuntimeEvent) -> None:
+        if isinstance(event, OptionsChanged):
+            self.tell_options()
+        elif isinstance(event, CommandsChanged):
+            self.tell_commands()
 
     @contextmanager
     def _waiting(self, child_id: SessionId) -> Iterator[None]:

@@ -270,11 +270,11 @@ class Projector:
         if block.get("type") == "image":
             yield self._image(block.get("attachment"))
             return
-        attached = acp_block_from_log(block)
-        if attached is not None:
-            yield attached
+        sent = acp_block_from_log(block)
+        if sent is not None and not isinstance(sent, TextContent):
+            yield sent
             return
-        text = str(block.get("text", ""))
+        text = str(block.get("text", "")) if sent is None else sent.text
         for start in range(0, len(text), TEXT_CHARS_MAX):
             yield TextContent(text=text[start : start + TEXT_CHARS_MAX])
 

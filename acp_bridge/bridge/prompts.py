@@ -22,9 +22,9 @@ from acp_bridge.acp.types import (
 )
 from acp_bridge.errors import InvalidParamsError
 from acp_bridge.harness.titles import TITLE_CHARS_MAX, title_from_text
-from acp_bridge.vocabulary import Command, JsonObject, Prompt
+from acp_bridge.vocabulary import Command, CommandInfo, JsonObject, Prompt
 
-_COMMAND = re.compile(r"/([a-z][a-z-]*)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(r"/([a-z0-9][a-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
 _LINES = re.compile(r"L?(\d+)(?:[:-]L?(\d+))?")
 
 
@@ -68,28 +68,46 @@ def prompt_from_acp(blocks: Sequence[ContentBlock]) -> Prompt:
                 )
     if not content:
         raise InvalidParamsError("The prompt is empty: say something.", field="prompt")
-    return Prompt(content=content, title=_title(title, blocks), attachments=attachments)
+    return Prompt(
+        content=content,
+        title=_title(title, blocks),
+        attachments=attachments,
+        command=_typed(blocks),
+    )
 
 
-def command_from_acp(blocks: Sequence[ContentBlock], names: Sequence[str]) -> Command | None:
+def command_from_acp(
+    blocks: Sequence[ContentBlock], commands: Sequence[CommandInfo]
+) -> Command | None:
     """The slash command that a prompt is: one text alone, beginning with a name that we know.
 
-    Anything else that begins with a slash goes to the model as it is.
+    Anything else that begins with a slash is a prompt, and so is a command that stands for one.
     """
+    typed = _typed(blocks)
+    names = {info.name for info in commands if not info.is_prompt}
+    return typed if typed is not None and typed.name in names else None
+
+
+def _typed(blocks: Sequence[ContentBlock]) -> Command | None:
+    """What has the form of a command."""
     if len(blocks) != 1 or not isinstance(blocks[0], TextContent):
         return None
     found = _COMMAND.fullmatch(blocks[0].text.strip())
-    if found is None or found[1] not in names:
-        return None
-    return Command(name=found[1], argument=(found[2] or "").strip())
+    return found and Command(name=found[1], argument=(found[2] or "").strip())
 
 
 def acp_block_from_log(block: JsonObject) -> ContentBlock | None:
-    """The attached resource that this log block was made from; None for anything else."""
+    """What the client sent, where this log block was made from it; None where it is the same.
+
+    That is an attached resource, or a command that stands for a prompt, as it was typed.
+    """
     meta = block.get("_meta")
     form = meta.get("acp") if isinstance(meta, dict) else None
     if not isinstance(form, dict):
         return None
+    if form.get("type") == "text":
+        typed = form.get("text")
+        return TextContent(text=typed) if isinstance(typed, str) else None
     uri, name, mime_type = form.get("uri"), form.get("name"), form.get("mimeType")
     if not isinstance(uri, str) or not isinstance(mime_type, str | None):
         return None

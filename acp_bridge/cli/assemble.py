@@ -124,6 +124,7 @@ def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRunti
         limits=Limits(settings.subagent_depth, settings.subagent_limit),
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
+        reads_instructions=settings.instructions == "auto",
     )
 
 

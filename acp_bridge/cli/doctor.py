@@ -21,6 +21,7 @@ from acp_bridge.config import Settings, resolve
 from acp_bridge.errors import BridgeError, ConfigError
 
 if TYPE_CHECKING:
+    from acp_bridge.harness.project.instructions import Instructions
     from acp_bridge.runtime.dsh.host import Host
     from acp_bridge.runtime.dsh.launch import Launch
 
@@ -127,6 +128,7 @@ def _of_the_runtime(settings: Settings, *, quiet: bool) -> Sequence[Finding]:
         model_finding(settings),
         Finding("ripgrep", "ok", rg) if rg else Finding("ripgrep", "note", "not found", no_rg),
         *_of_mcp(settings),
+        *_of_this_folder(settings),
     ]
 
 
@@ -141,6 +143,36 @@ def _of_mcp(settings: Settings) -> list[Finding]:
             advice = f"Install {server.command}, or set its full path in config.toml."
             findings.append(Finding("mcp server", "missing", f"{name}: no such command", advice))
     return findings
+
+
+def _of_this_folder(settings: Settings) -> list[Finding]:
+    """What a session in the current folder is given of what people have written down."""
+    from acp_bridge.harness.commands import COMMAND_NAMES
+    from acp_bridge.harness.project.lookout import Reader, Sources
+
+    cwd = Path.cwd()
+    is_on = settings.instructions == "auto"
+    sources = Sources(settings.home, cwd, reads_instructions=is_on, taken=COMMAND_NAMES)
+    found = Reader().look(sources)
+    findings = [_instructions(one) for one in found.instructions]
+    if not findings:
+        none = f"none for {cwd}" if is_on else "not read: instructions is off"
+        findings.append(Finding("AGENTS.md", "ok", none))
+    typed = ", ".join(f"/{command.name}" for command in found.commands)
+    findings.append(Finding("slash", "ok", typed or f"no commands written down for {cwd}"))
+    advice = "Mend it, or take it away."
+    return [
+        *findings,
+        *(Finding("not used", "note", f"{b.path}: {b.reason}", advice) for b in found.bad),
+    ]
+
+
+def _instructions(one: "Instructions") -> Finding:
+    what = f"{one.path}, {one.size:,} bytes"
+    if not one.is_cut:
+        return Finding("AGENTS.md", "ok", what)
+    kept = len(one.text.encode())
+    return Finding("AGENTS.md", "note", what, f"The model is given the first {kept:,}: shorten it.")
 
 
 def model_finding(settings: Settings) -> Finding:

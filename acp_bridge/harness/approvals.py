@@ -55,13 +55,20 @@ class Refusal:
 
 
 def verdict_on(
-    access: Access, *, mode: Mode, workspace: Path, spill_dir: Path, grants: Collection[str]
+    access: Access,
+    *,
+    mode: Mode,
+    workspace: Path,
+    spill_dir: Path,
+    grants: Collection[str],
+    folders: Collection[Path] = (),
 ) -> Question | Refusal | None:
     """The question to ask before a call with this access, its refusal, or None when it runs.
 
-    ``spill_dir`` holds tool output that was too long to show: what is there may be read.
+    ``folders`` are more roots of the workspace; all paths are resolved. ``spill_dir`` holds tool
+    output that was too long to show: what is there may be read.
     """
-    question = _question(access, workspace=workspace, spill_dir=spill_dir)
+    question = _question(access, workspace, folders, spill_dir)
     return None if question is None else verdict_on_question(question, mode=mode, grants=grants)
 
 
@@ -84,10 +91,13 @@ def verdict_on_question(
     return question
 
 
-def _question(access: Access, *, workspace: Path, spill_dir: Path) -> Question | None:
+def _question(
+    access: Access, workspace: Path, folders: Collection[Path], spill_dir: Path
+) -> Question | None:
+    roots = (workspace, *folders)
     reads = (path for path in access.reads if not path.is_relative_to(spill_dir))
     touched = (*reads, *access.writes, *access.hands_over)
-    outside = next((path for path in touched if not path.is_relative_to(workspace)), None)
+    outside = next((p for p in touched if not any(map(p.is_relative_to, roots))), None)
     if outside is not None:
         return Question(reason=f"touches {outside}, which is outside the workspace {workspace}")
     if access.command is not None:

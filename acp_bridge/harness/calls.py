@@ -283,6 +283,7 @@ class CallRunner:
             access,
             mode=self._desk.choices.mode,
             workspace=self._desk.cwd.resolve(),
+            folders=[folder.resolve() for folder in self._desk.given.folders],
             spill_dir=self._desk.world.spill_dir.resolve(),
             grants=self._desk.memory.grants,
         )

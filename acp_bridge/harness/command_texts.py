@@ -15,6 +15,7 @@ HELP: Final = CommandInfo("help", "Show what can be typed")
 MODE: Final = CommandInfo("mode", "Show or switch the permission mode", "[MODE]")
 MODEL: Final = CommandInfo("model", "Show or switch the model", "[MODEL]")
 TITLE: Final = CommandInfo("title", "Name this session", "TITLE")
+FORK: Final = CommandInfo("fork", "Begin another session with the turns of this one")
 COMPACT: Final = CommandInfo(
     "compact", "Summarize the conversation so far, to make room", "[INSTRUCTIONS]"
 )

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import attrs
 
-from acp_bridge.errors import InvalidParamsError
+from acp_bridge.errors import BridgeError, InvalidParamsError
 from acp_bridge.harness import command_texts
 from acp_bridge.harness.choosing import choose, options_of
 from acp_bridge.harness.command_texts import (
@@ -80,8 +80,8 @@ async def _log_end(desk: Desk, command_id: str, said: _Said) -> None:
     await desk.committer.commit([Draft("command/done", done)])
 
 
-async def _help(_desk: Desk, _argument: str, _command_id: str) -> _Said:
-    return _Said(help_text(COMMANDS))
+async def _help(desk: Desk, _argument: str, _command_id: str) -> _Said:
+    return _Said(help_text(commands_of(desk)))
 
 
 async def _mode(desk: Desk, argument: str, _command_id: str) -> _Said:
@@ -100,6 +100,20 @@ async def _title(desk: Desk, argument: str, _command_id: str) -> _Said:
     title = title_from_argument(argument)
     await desk.committer.commit([Draft("session/title", title_data(title))])
     return _Said(titled_text(title))
+
+
+async def _fork(desk: Desk, _argument: str, _command_id: str) -> _Said:
+    try:
+        fork_id = await desk.fork()
+    except BridgeError as failure:
+        return _Said(failure.details, is_error=True)
+    if fork_id is None:
+        return _Said("There is nothing to fork yet: no turn is completed.", is_error=True)
+    return _Said(
+        f"Forked: session `{fork_id}` begins with the completed turns of this one, which goes on "
+        "as it is. Open it from your editor's list of sessions; "
+        f"`acp-bridge sessions show {fork_id}` prints it."
+    )
 
 
 async def _compact(desk: Desk, argument: str, command_id: str) -> _Said:
@@ -122,9 +136,17 @@ _KNOWN: Final = {
         _Known(command_texts.MODE, _mode),
         _Known(command_texts.MODEL, _model),
         _Known(command_texts.TITLE, _title),
+        _Known(command_texts.FORK, _fork),
         _Known(command_texts.COMPACT, _compact, is_long=True),
     )
 }
 
 COMMANDS: Final = tuple(known.info for known in _KNOWN.values())
-"""Every command, as clients are told of them."""
+"""Every command of ours, as clients are told of them."""
+
+COMMAND_NAMES: Final = frozenset(_KNOWN)
+
+
+def commands_of(desk: Desk) -> list[CommandInfo]:
+    """The session's commands: ours, then those that people have written down."""
+    return [*COMMANDS, *(command.info for command in desk.project.found.commands)]

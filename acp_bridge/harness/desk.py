@@ -1,6 +1,6 @@
 """What a turn works with: one session's log, memory, model, tools, client, and the outer world."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +10,7 @@ import attrs
 
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.memory import SessionMemory
+from acp_bridge.harness.project.lookout import Project
 from acp_bridge.ports import ChildRunner, Client, Model, ModelCatalog, Tool, ToolFiles
 from acp_bridge.vocabulary import Abort, Descendant, Mode, SessionId
 
@@ -113,6 +114,18 @@ class NoChildren:
 
 
 @attrs.define(slots=True)
+class Given:
+    """What the client gave at the last opening, for a session and all its subagents.
+
+    ``folders`` are more roots of the workspace, absolute; ``system_prompt`` stands behind our own
+    instructions. Replaced at the next opening, never kept.
+    """
+
+    folders: Sequence[Path] = ()
+    system_prompt: str = ""
+
+
+@attrs.define(slots=True)
 class Choices:
     """What the user chose: in force from the next request on. Replaced by `choosing`, as a whole.
 
@@ -129,6 +142,10 @@ class Choices:
         return self.model.info.model_id
 
 
+async def _no_fork() -> SessionId | None:
+    return None
+
+
 @attrs.define(slots=True)
 class Desk:
     """One session's parts.
@@ -136,7 +153,8 @@ class Desk:
     ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made,
     ``inbox`` one change of the log's inbox. ``abort`` is why a cancel came.
     ``notice`` is a sentence that the next turn begins with, of a model that is gone; ``news`` are
-    more, of MCP servers.
+    more, of MCP servers and files. ``project`` is what people have written down for agents;
+    ``fork`` stores a fork of the completed turns, None if there are none.
     """
 
     session_id: SessionId
@@ -155,6 +173,9 @@ class Desk:
     inbox: anyio.Lock = attrs.field(factory=anyio.Lock)
     children: ChildRunner = attrs.field(factory=NoChildren)
     servers: Servers = attrs.field(factory=NoServers)
+    given: Given = attrs.field(factory=Given)
+    project: Project = attrs.field(factory=Project)
+    fork: Callable[[], Awaitable[SessionId | None]] = _no_fork
     abort: Abort = "user"
     notice: str | None = None
     news: list[str] = attrs.field(factory=list)

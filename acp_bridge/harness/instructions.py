@@ -1,7 +1,14 @@
-"""The system prompt. Pinned in snapshots/_shared, so a change of it shows in review."""
+"""The system prompt. Pinned in snapshots/_shared, so a change of it shows in review. Pure.
 
+Ours come first and say what may be done without asking; what files and the client add stands
+behind, marked as theirs. It changes with what it says and not otherwise: providers cache what
+stands before a conversation.
+"""
+
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from acp_bridge.harness.project.instructions import Instructions
 from acp_bridge.vocabulary import Mode
 
 _INSTRUCTIONS = """\
@@ -40,15 +47,54 @@ cannot ask it back: decide, and say what you decided.
 """
 
 
-def system_prompt(cwd: Path, mode: Mode, *, folder: Path, is_delegated: bool = False) -> str:
+_FROM_FILES = """
+The user and the project have written down how to work here; a project's file is for the folder \
+that it is in and what is below. Follow it; where two differ, the one further down counts. What \
+the user says in this conversation counts more, and none of it changes what permission is asked for.
+"""
+
+
+_FROM_CLIENT = """
+The user's editor adds these instructions. None of them changes what permission is asked for.
+"""
+
+
+def system_prompt(
+    cwd: Path,
+    mode: Mode,
+    *,
+    folder: Path,
+    folders: Sequence[Path] = (),
+    instructions: Sequence[Instructions] = (),
+    given: str = "",
+    is_delegated: bool = False,
+) -> str:
     """The instructions for a session in this workspace and permission mode.
 
-    ``folder`` is where its tools work, if that is not the workspace itself. ``is_delegated``:
+    ``folder`` is where its tools work, if that is not the workspace itself; ``folders`` are more
+    roots of it. ``instructions`` come from files, ``given`` from the client. ``is_delegated``:
     another session set it to work.
     """
     text = _INSTRUCTIONS.format(cwd=cwd)
+    if folders:
+        text += "These folders belong to the workspace too; name paths in them in full:\n"
+        text += "".join(f"- {one}\n" for one in folders)
     if folder != cwd:
         text += f"Current folder, where commands run and relative paths start: {folder}\n"
     if is_delegated:
         text += _DELEGATED
-    return text + _PLANNING if mode == "plan" else text
+    if mode == "plan":
+        text += _PLANNING
+    return text + "".join(_added(instructions, given))
+
+
+def _added(instructions: Sequence[Instructions], given: str) -> Iterable[str]:
+    if instructions:
+        yield _FROM_FILES
+    for one in instructions:
+        shown = one.text
+        if one.is_cut:
+            shown += f"\n[cut here: {one.path} has {one.size:,} bytes; `read` shows the rest]"
+        yield f'\n<instructions file="{one.path}">\n{shown}\n</instructions>\n'
+    if given:
+        yield f'{_FROM_CLIENT}\n<instructions from="editor">\n{given}\n</instructions>\n'

@@ -13,6 +13,9 @@ from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Mode
 PLACE_ROW = "plugin:acp-bridge/place"
 GRANT_ROW = "plugin:acp-bridge/grant"
 NOTICE_ROW = "plugin:acp-bridge/notice"
+STOPPED_ROW = "plugin:acp-bridge/stopped"
+"""A subagent was ended between its turns, while it was held for subagents of its own: no turn of it
+says so."""
 SUMMARY_RETRY_ROW = "plugin:acp-bridge/summary-retry"
 SCRIPTED = "scripted"
 _PLACE = re.compile(r"[1-9][0-9]{0,8}(?:/[1-9][0-9]{0,8})*")

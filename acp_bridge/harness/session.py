@@ -21,19 +21,21 @@ import attrs
 
 from acp_bridge.errors import FAULT, BridgeError
 from acp_bridge.harness.choosing import choose, options_of, take_mode
-from acp_bridge.harness.commands import COMMANDS, run_command
-from acp_bridge.harness.desk import Choices, Desk
+from acp_bridge.harness.commands import commands_of, run_command
+from acp_bridge.harness.desk import Choices, Desk, Given
 from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
-from acp_bridge.harness.memory import NOTICE_ROW
+from acp_bridge.harness.memory import NOTICE_ROW, STOPPED_ROW
+from acp_bridge.harness.project.instructions import cut_note
 from acp_bridge.harness.turn import Turn
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
-from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions, Tool
+from acp_bridge.ports import Client, Consumer, Extras, OptionName, SessionOptions, Tool
 from acp_bridge.sessions.header import Header
 from acp_bridge.vocabulary import (
     Abort,
     Command,
     CommandInfo,
+    CommandsChanged,
     Descendant,
     Draft,
     Event,
@@ -71,6 +73,8 @@ class HarnessSession:
         self._stops = 0
         self._closing = False
         self._served = anyio.Event()
+        self._cut: set[tuple[Path, int]] = set()
+        """The files whose instructions are too long, of which the user was told."""
         desk.committer.attach(self._remember)
 
     @property
@@ -129,8 +133,33 @@ class HarnessSession:
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
-        """The slash commands that `admit` takes."""
-        return COMMANDS
+        """The slash commands that `admit` takes, as of the last look at the files."""
+        return commands_of(self._desk)
+
+    @property
+    def given(self) -> Given:
+        """What the client gave, for subagents that are given the same."""
+        return self._desk.given
+
+    async def take(self, extras: Extras) -> None:
+        """What a client gives at this opening, in place of what it gave before; then a look."""
+        self._desk.given.folders = tuple(extras.folders)
+        self._desk.given.system_prompt = extras.system_prompt
+        await self._look()
+
+    async def _look(self) -> None:
+        """Look at what people have written down, and tell of commands that came or went."""
+        desk = self._desk
+        before = commands_of(desk)
+        await desk.project.look()
+        if commands_of(desk) != before:
+            desk.committer.emit(CommandsChanged())
+        if self.header.origin == "subagent":
+            return  # its root's user was told already
+        for one in desk.project.found.instructions:
+            if one.is_cut and (one.path, one.size) not in self._cut:
+                self._cut.add((one.path, one.size))
+                desk.news.append(cut_note(one))
 
     @property
     def choices(self) -> Choices:
@@ -367,6 +396,10 @@ class HarnessSession:
         try:
             if not waiting.scope.cancel_called:
                 end = await self._turns(waiting)
+                if not self._closing:
+                    await (
+                        self._look()
+                    )  # it may have written a command: editors take it from here on
         except Exception:  # one session's fault must not end the others
             logger.exception("session %s: a prompt failed", self.session_id)
             end = TurnEnd("error", FAULT, "INTERNAL")
@@ -386,12 +419,33 @@ class HarnessSession:
                 return end
         await self._owed_nothing()
         self._has_news = False
+        await self._log_stop()
         return TurnEnd("aborted")
+
+    async def _log_stop(self) -> None:
+        """Let a subagent's log say that it was ended, if no turn of it does."""
+        ends = (event.data for event in reversed(self.events) if event.type == "turn/end")
+        last = next(ends, None)
+        reason = last["reason"] if isinstance(last, dict) else None
+        is_told = not isinstance(reason, dict) or reason["kind"] == "aborted"
+        if self.header.origin != "subagent" or is_told:
+            return
+        row = Draft(STOPPED_ROW, {"reason": {"kind": self._desk.abort}}, ignorable=True)
+        try:
+            await self._desk.committer.commit([row])
+        except BridgeError as failure:
+            logger.warning(
+                "session %s: its log does not say that it was ended: %s",
+                self.session_id,
+                failure.details,
+            )
 
     async def _first(self, work: Work) -> TurnEnd:
         """What was admitted, after the prompts that the log's inbox still holds."""
         try:
             await self._desk.committer.repair()
+            with anyio.CancelScope(shield=True):  # see `Turn`: the prompt is still to be logged
+                await self._look()
             if isinstance(work, Command):
                 await run_command(self._desk, work)
                 return TurnEnd("completed")
@@ -469,13 +523,28 @@ class HarnessSession:
             await anyio.to_thread.run_sync(self._desk.world.keep_attachment, name, data)
 
     def _user_message(self, prompt: Prompt) -> JsonObject:
-        content: list[JsonValue] = list(prompt.content)
+        content: list[JsonValue] = list(self._content(prompt))
         return {
             "content": content,
             "source": {"kind": "user"},
             "role": "user",
             "id": prompt.message_id or self._desk.world.new_id(),
         }
+
+    def _content(self, prompt: Prompt) -> Sequence[JsonObject]:
+        """The prompt's blocks; what a command stands for is what the model gets.
+
+        What was typed stays beside it, in the form in which a replay shows it (R063).
+        """
+        typed = prompt.command
+        command = None if typed is None else self._desk.project.command(typed.name)
+        if typed is None or command is None:
+            return prompt.content
+        from acp_bridge.harness.project.commands import expanded  # loaded with the command
+
+        text = expanded(command, typed.argument)
+        shown: JsonObject = {"type": "text", "text": str(prompt.content[0]["text"])}
+        return [{"type": "text", "text": text, "_meta": {"acp": shown}}]
 
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names, or None if they are lost."""

@@ -26,7 +26,15 @@ def system_rows(desk: Desk, *, turn: int, step: int) -> list[Draft]:
     """The system message: first of the surface, replaced in place when its text changed."""
     surface = desk.committer.writer.state.surface
     is_delegated = desk.committer.writer.header.origin == "subagent"
-    text = system_prompt(desk.cwd, desk.choices.mode, folder=desk.folder, is_delegated=is_delegated)
+    text = system_prompt(
+        desk.cwd,
+        desk.choices.mode,
+        folder=desk.folder,
+        folders=desk.given.folders,
+        instructions=desk.project.found.instructions,
+        given=desk.given.system_prompt,
+        is_delegated=is_delegated,
+    )
     message: JsonObject = {
         "role": "system",
         "content": [{"type": "text", "text": text}],

@@ -77,15 +77,17 @@ class Turn:
         Two if there is no room for the messages, and a compaction between them.
         """
         commit = self._desk.committer.commit
-        async with self._desk.inbox:
-            splices, messages = taken(self._desk, self._message, is_queued=self._pending)
-            shadow = self._room.shadow_before(messages)
-            if shadow is None:
-                await commit(lambda first_seq: self._all_rows(first_seq, splices, messages))
-            else:
-                said = await commit(
-                    lambda _seq: [*self._opening_rows(splices), *message_rows(messages)]
-                )
+        # However early a cancel comes, a prompt that began is in the log.
+        with anyio.CancelScope(shield=True):
+            async with self._desk.inbox:
+                splices, messages = taken(self._desk, self._message, is_queued=self._pending)
+                shadow = self._room.shadow_before(messages)
+                if shadow is None:
+                    await commit(lambda first_seq: self._all_rows(first_seq, splices, messages))
+                else:
+                    said = await commit(
+                        lambda _seq: [*self._opening_rows(splices), *message_rows(messages)]
+                    )
         if shadow is not None:
             await self._room.make(shadow)
             first = said[-len(messages)].seq

@@ -161,10 +161,15 @@ class ChildRunner(Protocol):
 class Extras:
     """What a client gives a session besides its folder, at each opening; none of it is stored.
 
-    ``servers`` are its MCP servers, beside those of the settings; they end with it.
+    ``servers`` are its MCP servers, beside those of the settings; they end with it. ``folders``
+    are more roots of its workspace, absolute. ``system_prompt`` stands behind the runtime's own
+    instructions; "" for none. What the model was sent is in the log all the same, and no opening
+    takes it from there.
     """
 
     servers: Sequence[McpServer] = ()
+    folders: Sequence[Path] = ()
+    system_prompt: str = ""
 
 
 NO_EXTRAS: Final = Extras()
@@ -216,7 +221,7 @@ class Runtime(Protocol):
     ) -> LiveSession:
         """A stored session, opened for writing: a cut-off turn is closed, the lock taken.
 
-        One that is open keeps its ``extras``.
+        One that is open keeps its servers, and takes the rest of ``extras``.
 
         Raises:
             SessionNotFoundError, SessionCorruptError, SessionUnsupportedError,

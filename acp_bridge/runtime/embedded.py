@@ -14,11 +14,13 @@ import attrs
 from acp_bridge.config import McpSettings
 from acp_bridge.errors import InvalidParamsError, SessionConflictError
 from acp_bridge.harness.choosing import first_choices, stored_choices
+from acp_bridge.harness.commands import COMMAND_NAMES
 from acp_bridge.harness.committer import Committer
-from acp_bridge.harness.desk import Choices, Desk, ToolBox, World
+from acp_bridge.harness.desk import Choices, Desk, Given, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
+from acp_bridge.harness.project.lookout import Project, Sources
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import asking_tools
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, ModelCatalog, SessionPage, Tool
@@ -65,7 +67,7 @@ class EmbeddedRuntime(TaskHolder):
     ``mode`` is what a session begins with; ``tools`` is called by the first turn, and those of
     `subagents` come behind them. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
     ``limits`` are those of subagents; ``detaches``: no prompt waits for them. ``servers`` are the
-    user's MCP servers by name, for every session.
+    user's MCP servers by name, for every session. ``reads_instructions``: AGENTS.md files count.
     """
 
     def __init__(
@@ -81,8 +83,11 @@ class EmbeddedRuntime(TaskHolder):
         limits: Limits = Limits(),  # noqa: B008  # frozen
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
+        reads_instructions: bool = True,
     ) -> None:
         super().__init__()
+        self._home = home
+        self._reads_instructions = reads_instructions
         self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
         self._catalog = catalog
         self._mode = mode
@@ -147,7 +152,7 @@ class EmbeddedRuntime(TaskHolder):
         choices = first_choices(self._catalog, self._mode)
         if session_id is None:
             writer = self._store.create(self._new_header(cwd))
-            return self._start(writer, choices, client, extras)
+            return await self._start(writer, choices, client, extras)
         if session_folder(session_id) is None:
             raise InvalidParamsError(
                 f"No session can have the id {session_id!r:.100}: it is empty, or too long.",
@@ -158,7 +163,7 @@ class EmbeddedRuntime(TaskHolder):
         async with self._open.moving(session_id):
             await anyio.to_thread.run_sync(self._store.check_unused, session_id)
             header = attrs.evolve(self._new_header(cwd), session_id=session_id)
-            return self._start(self._store.create(header), choices, client, extras)
+            return await self._start(self._store.create(header), choices, client, extras)
 
     def _new_header(self, cwd: Path) -> Header:
         return Header(
@@ -181,10 +186,13 @@ class EmbeddedRuntime(TaskHolder):
         """
         if self._subagents.is_live(session_id):
             raise belongs_to_subagent(session_id)
+        before = self._open.get(session_id)
         open_it = partial(self._open_stored, session_id, cwd, client, extras)
         live = await self._open.opened(session_id, open_it)
         if cwd is not None:
             check_cwd(live.cwd, cwd)
+        if live is before:
+            await live.take(extras)  # what was given at an earlier opening is not kept
         return live
 
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:
@@ -205,13 +213,19 @@ class EmbeddedRuntime(TaskHolder):
         if source is not None and not source.events:
             # Nothing is stored yet, so nothing is copied but what was chosen.
             header = self._new_header(cwd)
-            return self._start(self._store.create(header), source.choices, client, extras)
+            return await self._start(self._store.create(header), source.choices, client, extras)
         new_id = SessionId(self._outside.new_id())
         made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
         if made.is_stored:
             return await self.open_session(new_id, cwd, client, extras=extras)
         choices = fallback if source is None else source.choices
-        return self._start(self._store.create(made.header), choices, client, extras)
+        return await self._start(self._store.create(made.header), choices, client, extras)
+
+    async def _fork_of(self, session_id: SessionId, cwd: Path) -> SessionId | None:
+        """Store a fork and leave it closed; None: no turn is completed."""
+        new_id = SessionId(self._outside.new_id())
+        made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
+        return new_id if made.is_stored else None
 
     def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
         refuse_subagent(self._store.read_header(session_id))
@@ -249,12 +263,12 @@ class EmbeddedRuntime(TaskHolder):
         writer = await anyio.to_thread.run_sync(self._store.open, session_id, check)
         memory = SessionMemory(writer.events)
         choices, notice = stored_choices(self._catalog, memory, self._mode)
-        session = self._start(writer, choices, client, extras, memory=memory)
+        session = await self._start(writer, choices, client, extras, memory=memory)
         if notice is not None:
             session.note(notice)
         return session
 
-    def _start(
+    async def _start(
         self,
         writer: LogWriter,
         choices: Choices,
@@ -273,9 +287,12 @@ class EmbeddedRuntime(TaskHolder):
         tools = self._tools_that_ask if client.takes_questions else self._tools
         desk = self._desk(writer, choices, client, memory, place, tools)
         self._give_servers(desk, extras.servers)
+        desk.fork = partial(self._fork_of, desk.session_id, desk.cwd)
         session = HarnessSession(desk, detaches=self._detaches)
         self._open.add(session.session_id, session)
         self.run(partial(self._serve, session))
+        with anyio.CancelScope(shield=True):  # else a cancel would leave it open for nobody
+            await session.take(extras)
         return session
 
     def _desk(
@@ -286,12 +303,24 @@ class EmbeddedRuntime(TaskHolder):
         memory: SessionMemory,
         place: str,
         tools: Mapping[str, Tool],
+        given: Given | None = None,
     ) -> Desk:
         header = writer.header
         assert header.cwd is not None
+        cwd, given = Path(header.cwd), given or Given()
+
+        def sources() -> Sources:
+            return Sources(
+                home=self._home,
+                cwd=cwd,
+                folders=given.folders,
+                reads_instructions=self._reads_instructions,
+                taken=COMMAND_NAMES,
+            )
+
         return Desk(
             session_id=SessionId(header.session_id),
-            cwd=Path(header.cwd),
+            cwd=cwd,
             committer=Committer(writer),
             memory=memory,
             choices=choices,
@@ -302,6 +331,8 @@ class EmbeddedRuntime(TaskHolder):
             world=self._world,
             place=place,
             children=self._subagents,
+            given=given,
+            project=Project(sources),
         )
 
     def _give_servers(self, desk: Desk, given: Sequence[McpServer]) -> None:
@@ -341,7 +372,7 @@ class EmbeddedRuntime(TaskHolder):
         root: HarnessSession,
     ) -> HarnessSession:
         """A subagent's session on this log, served until it is closed."""
-        desk = self._desk(writer, choices, client, memory, place, root.tools)
+        desk = self._desk(writer, choices, client, memory, place, root.tools, root.given)
         session = HarnessSession(desk)
         self.run(partial(self._serve, session))
         return session

@@ -32,17 +32,21 @@ async def played(folder: Path, place: Path, launcher: Launcher | None = None) ->
     if scenario.wire == "sdk":
         found = broken_sdk_rules(outcome.entries)
     else:
-        found = problems(outcome.entries, killed_runs=killed_runs(scenario))
+        found = problems(
+            outcome.entries, killed_runs=killed_runs(scenario), detaches=detaches(scenario)
+        )
     if found:
         raise ScenarioError(f"{folder.name}:\n" + "\n".join(found))
     return outcome
 
 
-def problems(entries: list[Entry], *, killed_runs: tuple[int, ...] = ()) -> list[str]:
+def problems(
+    entries: list[Entry], *, killed_runs: tuple[int, ...] = (), detaches: bool = False
+) -> list[str]:
     """What the official schema and the rules say about a transcript."""
     return [
         *schema_problems(entries, official_schema()),
-        *broken_rules(entries, killed_runs=killed_runs),
+        *broken_rules(entries, killed_runs=killed_runs, detaches=detaches),
         *replay_differences(entries, killed_runs=killed_runs),
     ]
 
@@ -53,14 +57,29 @@ def killed_runs(scenario: Scenario) -> tuple[int, ...]:
     return tuple(run for run, stop in enumerate(stops, start=1) if stop.how == "kill")
 
 
+def detaches(scenario: Scenario) -> bool:
+    """Whether its prompts wait for no subagent."""
+    pairs = zip(scenario.flags, scenario.flags[1:], strict=False)
+    return ("--background", "detach") in pairs
+
+
 UNSTABLE_TYPES = (
     "ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities", "SubagentUpdate",
     "SubagentSessionCapabilities", "SessionCancelCapabilities", "StateUpdate", "RunningStateUpdate",
     "IdleStateUpdate", "RequiresActionStateUpdate", "UnknownStateUpdate", "ErrorStopReason",
     "Usage", "SessionMessage", "SessionMessageChunk", "PlanUpdate", "PlanUpdateContent",
     "PlanItems", "PlanFile", "PlanMarkdown", "PlanRemoved", "PlanId",
+    "SessionSystemPromptCapabilities",
+    "SessionSystemPromptModeCapabilities", "SessionSystemPromptOverrideCapabilities",
+    "SystemPrompt", "SystemPromptMode",
 )  # fmt: skip
-UNSTABLE_FIELDS = (("SessionCapabilities", "fork"),)
+UNSTABLE_FIELDS = (
+    ("SessionCapabilities", "fork"),
+    ("SessionCapabilities", "systemPrompt"),
+    ("NewSessionRequest", "systemPrompt"),
+    ("LoadSessionRequest", "systemPrompt"),
+    ("ResumeSessionRequest", "systemPrompt"),
+)
 UNSTABLE_TAGS = (
     (
         "SessionUpdate",
@@ -74,7 +93,7 @@ UNSTABLE_TAGS = (
         ),
     ),
 )
-"""What is spoken beyond the stable schema: forks; subagents and plans, if a client takes them."""
+"""What is spoken beyond the pinned stable schema, to clients that ask for it."""
 
 
 @cache

@@ -311,9 +311,12 @@ def _session_labels(outcome: Outcome, logs: Iterable[list[JsonObject]]) -> dict[
         elif line.kind == "request" and line.method in naming and line.session is not None:
             labels.setdefault(line.session, line.session)
     known = [log[0] for log in logs if log]
-    for header in known:
-        if header.get("origin") != "subagent":
-            labels.setdefault(str(header.get("id")), str(header.get("id")))
+    roots = [header for header in known if header.get("origin") != "subagent"]
+    for header in sorted(roots, key=lambda header: str(header.get("createdAt"))):
+        name = str(header.get("id"))
+        # One that the agent made by itself, as by a command, was seen made by nobody.
+        label = f"session-{len(labels) + 1}" if RANDOM_ID.fullmatch(name) else name
+        labels.setdefault(name, label)
     headers = sorted(
         (header for header in known if header.get("origin") == "subagent"),
         key=lambda header: (header.get("delegationDepth"), header.get("createdAt")),

@@ -65,14 +65,22 @@ INTERNAL_ERROR = -32603
 Rule = Callable[[list[Line]], Iterator[str]]
 
 
-def broken_rules(entries: Iterable[Entry], *, killed_runs: Iterable[int] = ()) -> list[str]:
+def broken_rules(
+    entries: Iterable[Entry], *, killed_runs: Iterable[int] = (), detaches: bool = False
+) -> list[str]:
     """Every breach, as a sentence; [] for a good transcript.
 
-    ``killed_runs`` are runs whose agent was killed: it may owe answers.
+    ``killed_runs`` are runs whose agent was killed: it may owe answers. ``detaches``: its prompts
+    wait for no subagent (``--background detach``), so what those report starts turns by itself.
     """
     killed = set(killed_runs)
     lines = read(entries)
     found = [f"{rule.__name__}: {breach}" for rule in RULES for breach in rule(lines)]
+    found += [
+        f"{rule.__name__}: {breach}"
+        for rule in TURN_RULES
+        for breach in rule(lines, detaches=detaches)
+    ]
     living = [line for line in lines if line.entry.run not in killed]
     found += [f"every_request_gets_one_answer: {breach}" for breach in _unanswered(living)]
     found += [f"terminals_are_released_once: {breach}" for breach in _unreleased(living)]
@@ -142,23 +150,27 @@ def only_known_sessions(lines: list[Line]) -> Iterator[str]:
                 yield f"{line.session} is not known to the client: {_shown(line)}"
 
 
-def turn_updates_only_in_turns(lines: list[Line]) -> Iterator[str]:
+def turn_updates_only_in_turns(lines: list[Line], *, detaches: bool) -> Iterator[str]:
     """Chunks, calls and plans come between a prompt (or load) and its answer, never after.
 
-    But for subagents, which may work on when their parent has answered.
+    But for subagents, which may work on when their parent has answered, and, where it detaches
+    them, for the turns of a session that has any.
     """
     children = _children(lines)
     for session, run in _by_session(lines):
         if session in children:
             continue
         open_requests = 0
+        may_report = False
         for line in run:
             if line.method in {"session/prompt", "session/load"}:
                 open_requests += 1 if line.kind == "request" else -1
             if obj(line.message.get("result")).get("outcome") == "startedNewTurn":
                 open_requests += 1  # by `_session/steering`; no answer tells its end
             kind = line.update.get("sessionUpdate")
-            if kind in TURN_UPDATES and open_requests == 0 and not child_of(line.update):
+            may_report = may_report or (detaches and _tells_of_a_subagent(line))
+            is_outside = open_requests == 0 and not may_report
+            if kind in TURN_UPDATES and is_outside and not child_of(line.update):
                 yield f"{kind} outside a turn: {_shown(line)}"
 
 
@@ -249,19 +261,21 @@ def places_are_absolute(lines: list[Line]) -> Iterator[str]:
                 yield f"a diff without oldText: {_shown(line)}"
 
 
-def permission_is_asked_properly(lines: list[Line]) -> Iterator[str]:
+def permission_is_asked_properly(lines: list[Line], *, detaches: bool) -> Iterator[str]:
     """A question comes in a turn, carries the whole call, and can be answered by kind or id."""
     children = _children(lines)
     for session, run in _by_session(lines):
         announced: dict[JsonValue, JsonObject] = {}
         prompts = 0
+        may_report = False
         for line in run:
             if line.method == "session/prompt":
                 prompts += 1 if line.kind == "request" else -1
+            may_report = may_report or (detaches and _tells_of_a_subagent(line))
             if line.update.get("sessionUpdate") == "tool_call":
                 announced[line.update.get("toolCallId")] = line.update
             if line.method == "session/request_permission" and line.kind == "request":
-                if prompts == 0 and session not in children:
+                if prompts == 0 and session not in children and not may_report:
                     yield f"permission is asked outside a prompt: {_shown(line)}"
                 yield from _permission_breaches(line, announced)
 
@@ -408,13 +422,11 @@ RULES: tuple[Rule, ...] = (
     nothing_is_null,
     lines_are_short,
     only_known_sessions,
-    turn_updates_only_in_turns,
     chunks_have_message_ids,
     calls_are_announced_and_closed,
     titles_are_one_short_line,
     raw_values_are_objects,
     places_are_absolute,
-    permission_is_asked_properly,
     only_what_the_client_offers,
     terminals_are_released_once,
     a_cancelled_prompt_is_no_error,
@@ -422,7 +434,10 @@ RULES: tuple[Rule, ...] = (
     modes_change_only_where_offered,
     compactions_are_negotiated_and_end,
 )
-"""Every rule but those that need to know which runs were killed."""
+"""Every rule but those that need to know which runs were killed, or what is detached."""
+
+TURN_RULES = (turn_updates_only_in_turns, permission_is_asked_properly)
+"""Rules that need to know whether subagents are detached."""
 
 
 def _unanswered(lines: list[Line]) -> Iterator[str]:
@@ -524,6 +539,11 @@ def _permission_breaches(line: Line, announced: dict[JsonValue, JsonObject]) -> 
 def child_of(update: JsonObject) -> str | None:
     """The subagent whose work an update on the root's session shows."""
     return text_or_none(obj(obj(update.get("_meta")).get("acp-bridge")).get("childSessionId"))
+
+
+def _tells_of_a_subagent(line: Line) -> bool:
+    """Whether it shows that the session has one, in either form."""
+    return line.update.get("sessionUpdate") == "subagent_update" or bool(child_of(line.update))
 
 
 def _children(lines: list[Line]) -> dict[str, str]:

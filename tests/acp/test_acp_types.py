@@ -192,6 +192,8 @@ def test_the_python_sdk_reads_the_examples_as_we_do(name: str, wire: JsonObject)
     if name == "SetSessionConfigOptionRequest":
         is_boolean = wire.get("type") == "boolean"
         name = f"SetSessionConfigOption{'Boolean' if is_boolean else 'Select'}Request"
+    # As it is than a client's system prompt.
+    wire = {key: value for key, value in wire.items() if key != "systemPrompt"}
     model = getattr(sdk, name)
     dumped = model.model_validate(wire).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert dumped == wire

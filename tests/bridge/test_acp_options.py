@@ -107,7 +107,7 @@ async def test_every_answer_offers_both_forms_and_commands_follow_it(bench: Benc
             commands = update["availableCommands"]
             assert isinstance(commands, list)
             names = [command["name"] for command in commands]  # type: ignore[call-overload,index]
-            assert names == ["help", "mode", "model", "title", "compact"]
+            assert names == ["help", "mode", "model", "title", "fork", "compact"]
         assert changes(editor) == []
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from picture_bytes import png
 
 from acp_bridge.acp.converter import structure, unstructure
-from acp_bridge.acp.types import PromptRequest
+from acp_bridge.acp.types import PromptRequest, TextContent
 from acp_bridge.bridge.prompts import acp_block_from_log, prompt_from_acp
 from acp_bridge.errors import InvalidParamsError
 from acp_bridge.harness.titles import TITLE_CHARS_MAX
@@ -166,3 +166,9 @@ def test_an_image_comes_with_its_bytes() -> None:
 )
 def test_titles_are_one_short_line(blocks: list[JsonObject], title: str) -> None:
     assert prompt(*blocks).title == title
+
+
+def test_what_was_typed_is_shown_in_place_of_what_it_stood_for() -> None:
+    form: JsonObject = {"acp": {"type": "text", "text": "/go home"}}
+    shown = acp_block_from_log({"type": "text", "text": "Go home.", "_meta": form})
+    assert shown == TextContent(text="/go home")

@@ -138,3 +138,22 @@ def test_without_the_library_servers_of_the_settings_are_a_fault(
     code, found = doctor.look(capsys, "--model", "demo")
     assert (code, found["mcp"]["state"]) == (1, "missing")
     assert "[mcp]" in found["mcp"]["advice"]
+
+
+def test_what_a_session_here_would_be_given_is_told_with_what_cannot_be_used(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = doctor.folder / "work"
+    (work / ".acp-bridge" / "commands").mkdir(parents=True)
+    (work / "AGENTS.md").write_text("x" * 40_000)
+    (work / ".acp-bridge" / "commands" / "review.md").write_text("Review it.")
+    (work / ".acp-bridge" / "commands" / "help.md").write_text("Help me.")
+    doctor.patch.chdir(work)
+    code, found = doctor.look(capsys, "--model", "demo")
+    assert code == 0
+    assert found["AGENTS.md"]["found"] == f"{work / 'AGENTS.md'}, 40,000 bytes"
+    assert "first 32,768" in found["AGENTS.md"]["advice"]
+    assert found["slash"]["found"] == "/review"
+    assert "help.md: /help is a command of acp-bridge" in found["not used"]["found"]
+    _, found = doctor.look(capsys, "--model", "demo", "--instructions", "off")
+    assert found["AGENTS.md"]["found"] == "not read: instructions is off"

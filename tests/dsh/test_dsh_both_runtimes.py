@@ -202,7 +202,9 @@ def without(kind: str) -> Callable[[Message], Message | None]:
 
 
 def unwished(message: Message) -> Message:
-    for command in told(message).get("availableCommands", []):
+    offered = told(message).get("availableCommands", [])
+    offered[:] = [command for command in offered if command["name"] != "fork"]
+    for command in offered:
         if command["name"] == "compact":
             command.pop("input", None)
     return message
@@ -249,7 +251,7 @@ def unworded(message: Message) -> Message:
 
 
 MEANT = {
-    "wish": Difference("the /compact of dsh takes no wish", unwished),
+    "wish": Difference("dsh has no /fork of ours, and its /compact takes no wish", unwished),
     "effort": Difference(
         "dsh writes into its log which effort the default is, and the menu follows the log",
         without("config_option_update"),

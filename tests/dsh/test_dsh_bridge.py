@@ -68,6 +68,29 @@ def test_tools_are_shown_and_ask_by_the_mode(place: DshPlace) -> None:
         assert "hello-from-bash" in place.loopback.asked(session)
 
 
+def test_a_folder_that_the_client_adds_is_worked_in_by_the_mode(place: DshPlace) -> None:
+    added = place.root / "added"
+    added.mkdir()
+    (added / "old.txt").write_text("old\n")
+    with place.editor("--mode", "accept-edits") as bridge:
+        params = {"cwd": str(place.work), "mcpServers": [], "additionalDirectories": [str(added)]}
+        session = str(bridge.result("session/new", **params)["sessionId"])
+        place.loopback.answer(session, tool("c1", "read", file_path=str(added / "old.txt")))
+        place.loopback.answer(
+            session,
+            tool(
+                "c2", "edit", file_path=str(added / "old.txt"), old_string="old", new_string="new"
+            ),
+            tool("c3", "write", file_path=str(added / "made.txt"), content="made\n"),
+        )
+        place.loopback.answer(session, text("All done."))
+        assert bridge.answer_to(bridge.prompt(session))["result"]["stopReason"] == "end_turn"
+        assert "session/request_permission" not in {m.get("method") for m in bridge.heard}
+        assert (added / "old.txt").read_text() == "new\n"
+        assert (added / "made.txt").read_text() == "made\n"
+        assert "is not told of the additional folders" in str(bridge.heard)
+
+
 def test_a_cancel_ends_the_turn_keeps_what_was_said_and_the_session_goes_on(
     place: DshPlace,
 ) -> None:

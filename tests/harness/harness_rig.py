@@ -20,6 +20,7 @@ from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Desk, World
 from acp_bridge.harness.files import SessionFiles
 from acp_bridge.harness.memory import SessionMemory
+from acp_bridge.harness.project.lookout import Project
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import builtin_tools
 from acp_bridge.harness.waiting import WaitingPrompt
@@ -218,11 +219,13 @@ async def rig(
     spill: str = "spill",
     mode: Mode = "ask",
     compacts: bool = True,
+    project: Project | None = None,
 ) -> AsyncIterator[Rig]:
     """A session ``s`` in ``folder``: new, or opened when it is stored.
 
-    ``model`` is the only one, or all that there are; ``mode`` what a new session begins with.
-    Checked on the way out: the log is sound, closed, and what the consumer was told.
+    ``model`` is the only one, or all that there are; ``mode`` what a new session begins with;
+    ``project`` what is written down for it. Checked on the way out: the log is sound, closed, and
+    what the consumer was told.
     """
     client = client or FakeClient()
     cwd = folder / "work"
@@ -259,6 +262,7 @@ async def rig(
         world=world,
         place=memory.place or "1",
         notice=notice,
+        project=project or Project(),
     )
     session = HarnessSession(desk)
     made = Rig(session, client, writer, cwd, [])

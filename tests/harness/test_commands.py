@@ -45,6 +45,7 @@ async def test_help_names_every_command(tmp_path: Path) -> None:
             "model",
             "title",
             "compact",
+            "fork",
         }
 
 

@@ -141,3 +141,21 @@ NAMES = st.sampled_from(["file_path", "path", "pattern", "command", "url"])
 @given(tool=TOOLS, arguments=st.dictionaries(NAMES, ODD, max_size=3))
 def test_arguments_of_any_shape_are_judged(tool: str, arguments: JsonObject) -> None:
     assert verdicts(tool, arguments)[3] == "run"
+
+
+@pytest.mark.parametrize(
+    ("mode", "path", "verdict", "sandbox"),
+    [
+        ("ask", "/added/a", "ask", None),
+        ("accept-edits", "/added/a", "run", "danger-full-access"),  # its sandbox knows one folder
+        ("accept-edits", "/added-too/a", "ask", None),
+        ("plan", "/added/a", "refuse", None),
+    ],
+)
+def test_an_added_folder_is_part_of_the_workspace(
+    mode: Mode, path: str, verdict: str, sandbox: str | None
+) -> None:
+    rules = Rules(mode, WORK, TEMP, folders=[Path("/added")])
+    judgement = judge("write", {"file_path": path}, cwd=WORK, rules=rules)
+    assert (judgement.verdict, judgement.sandbox) == (verdict, sandbox)
+    assert judge("grep", {"path": "/added"}, cwd=WORK, rules=rules).verdict == "run"

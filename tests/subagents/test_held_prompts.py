@@ -6,6 +6,7 @@ import anyio
 import pytest
 from family_rig import (
     LIST,
+    Family,
     Home,
     aborted,
     begun,
@@ -17,11 +18,18 @@ from family_rig import (
 )
 from harness_rig import FakeClient
 
+from acp_bridge.bridge.subagent_history import history
 from acp_bridge.errors import InvalidParamsError
 from acp_bridge.subagents.delegation import Limits
 from acp_bridge.vocabulary import (
+    ChildFinished,
+    ChildSaid,
     Command,
     Draft,
+    Event,
+    JsonValue,
+    SessionId,
+    TurnEnd,
 )
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +110,43 @@ async def test_a_cancel_between_turns_ends_detached_children_without_a_turn(home
         await family.prompt("next")
         assert len(family.rows(family.root.session_id, "turn/start")) == 2
         assert any("was stopped" in text for text in family.model.heard("1"))
+
+
+@pytest.mark.parametrize("whose", ["root", "child"])
+async def test_a_held_child_that_is_cancelled_ends_the_same_live_and_replayed(
+    home: Home, whose: str
+) -> None:
+    """Its own turn is completed, and still its work was stopped."""
+    answers = {
+        "1": [spawn(), say("wait")],
+        "1/1": [spawn(), say("hold")],
+        "1/1/1": [held("busy", anyio.Event())],
+    }
+    async with home.family(answers) as family:
+        turn = family.admit()
+        await begun(family)
+        outer, inner = (one.child_id for one in family.started())
+        await family.until(lambda: "completed" in str(ends_told(family, outer)))
+        if whose == "root":
+            family.root.cancel()
+        else:
+            family.root.cancel_child(outer)
+        await turn.ended()
+        live = [(one.child_id, one.end) for one in family.finished()]
+        assert live == [(inner, TurnEnd("aborted")), (outer, TurnEnd("aborted"))]
+        root_id = family.root.session_id
+    async with home.family({}, session_id=root_id) as family:
+        past = history(root_id, family.root.events, await family.root.descendants())
+        replayed = [(one.child_id, one.end) for one in past if isinstance(one, ChildFinished)]
+        assert replayed == live
+
+
+def ends_told(family: Family, child_id: SessionId) -> list[JsonValue]:
+    """The ends of a child's turns, as the consumer was told them."""
+    said = (
+        one.event for one in family.told if isinstance(one, ChildSaid) and one.child_id == child_id
+    )
+    return [row.data for row in said if isinstance(row, Event) and row.type == "turn/end"]
 
 
 # --- ends of sessions and processes -------------------------------------------------------------

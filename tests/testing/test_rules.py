@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from acp_bridge.testing.rules import RULES, broken_rules
+from acp_bridge.testing.rules import RULES, TURN_RULES, broken_rules
 from acp_bridge.testing.transcript import Entry
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
@@ -168,6 +168,13 @@ def without(entries: list[Entry], wanted: str) -> list[Entry]:
 )
 def test_a_breach_in_what_is_told_of_a_subagent_is_found(entries: list[Entry], rule: str) -> None:
     assert rule in {sentence.split(": ")[0] for sentence in broken_rules(entries)}
+
+
+def test_detached_a_session_with_subagents_may_have_turns_of_its_own() -> None:
+    late = update("agent_message_chunk", messageId="9.1.1.0", content={"type": "text", "text": "x"})
+    assert broken_rules([*native(), late], detaches=True) == []
+    assert broken_rules([*native(), late])
+    assert broken_rules([*good(), late], detaches=True)
 
 
 def test_a_call_that_shows_a_subagent_may_outlive_the_turn() -> None:
@@ -405,7 +412,9 @@ def test_a_compaction_that_was_negotiated_and_ends_is_fine() -> None:
 
 def test_every_rule_has_a_breach() -> None:
     named = {rule for rule, _ in BREACHES.values()}
-    assert named == {rule.__name__ for rule in RULES} | {"every_request_gets_one_answer"}
+    assert named == {rule.__name__ for rule in (*RULES, *TURN_RULES)} | {
+        "every_request_gets_one_answer"
+    }
 
 
 def test_a_killed_run_may_owe_answers() -> None:

@@ -18,7 +18,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.config import McpSettings
-from acp_bridge.errors import BridgeError
+from acp_bridge.errors import BridgeError, InvalidParamsError
 from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
@@ -135,6 +135,7 @@ class DshRuntime(TaskHolder):
         self, cwd: Path, client: Client, *, extras: Extras = NO_EXTRAS
     ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
+        _check(extras)
         self._models.check()
         return self._start(self._new_header(cwd), client, extras, model=self._models.first())
 
@@ -147,9 +148,11 @@ class DshRuntime(TaskHolder):
         extras: Extras = NO_EXTRAS,
     ) -> DshSession:
         """A stored session; one that is open already is given again."""
+        _check(extras)
         open_it = partial(self._open_stored, session_id, cwd, client, extras)
         live = await self._open.opened(session_id, open_it)
         check_cwd(live.cwd, cwd)
+        live.folders = extras.folders
         return live
 
     async def fork_session(
@@ -164,6 +167,7 @@ class DshRuntime(TaskHolder):
 
         It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
         """
+        _check(extras)
         self._models.check()
         source = self._open.get(session_id)
         if source is not None:
@@ -248,6 +252,8 @@ class DshRuntime(TaskHolder):
             mode=mode or self._mode,
             model=model,
             events=events or (),
+            notice=_note_on(extras),
+            folders=extras.folders,
         )
         self._give_servers(session, extras.servers)
         self._open.add(session.session_id, session)
@@ -344,3 +350,24 @@ class DshRuntime(TaskHolder):
         """All sessions are shown on one connection: any client knows whether it is read."""
         if self._client is not None:
             await self._client.flow()
+
+
+def _check(extras: Extras) -> None:
+    """Refuse what cannot be applied and must not be dropped (ACP v1, system prompt)."""
+    if extras.system_prompt:
+        raise InvalidParamsError(
+            "DeepSeek Harness takes no system prompt of a client: leave it out, or let the session "
+            "run with --runtime embedded.",
+            field="systemPrompt",
+        )
+
+
+def _note_on(extras: Extras) -> str | None:
+    """What the user must know of what the client gave."""
+    if not extras.folders:
+        return None
+    names = ", ".join(map(str, extras.folders))
+    return (
+        f"DeepSeek Harness is not told of the additional folders ({names}): name paths in them "
+        "in full. What you let it change there it changes without its sandbox."
+    )

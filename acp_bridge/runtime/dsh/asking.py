@@ -71,11 +71,13 @@ class Asking:
         if session is None:
             return Judgement("refuse", reason="nobody here knows the session of this call")
         servers = session.servers
+        folders = [folder.resolve() for folder in session.folders]
         rules = Rules(
             session.mode,
             session.cwd.resolve(),
             self._temp_dir,
             await session.grants_of(call.session_id),
+            folders,
             None if servers is None else servers.foreign(call.tool_name),
         )
         name, arguments, cwd = call.tool_name, call.arguments, Path(call.cwd)

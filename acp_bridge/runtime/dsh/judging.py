@@ -40,14 +40,16 @@ _WILDCARDS = frozenset("*?[{")
 class Rules:
     """What a call is judged by: the root session's mode, workspace and grants.
 
-    ``workspace`` is resolved; ``temp_dir`` is the runtime's temporary folder, resolved. With
-    ``foreign`` the tool is one of an MCP server that we run.
+    ``workspace`` is resolved; ``temp_dir`` is the runtime's temporary folder, resolved, and so are
+    ``folders``, more roots of the workspace. With ``foreign`` the tool is one of an MCP server that
+    we run.
     """
 
     mode: Mode
     workspace: Path
     temp_dir: Path
     grants: Collection[str] = ()
+    folders: Collection[Path] = ()
     foreign: ForeignTool | None = None
 
 
@@ -65,7 +67,9 @@ def judge(tool_name: str, arguments: JsonObject, *, cwd: Path, rules: Rules) -> 
     if rules.mode == "full" or (isinstance(touched, Access) and touched.command is not None):
         return Judgement("run", sandbox="danger-full-access")
     if isinstance(touched, Access) and touched.writes:
-        return Judgement("run", sandbox="workspace-write")
+        # The runtime's sandbox knows one folder; what is to be changed was judged here.
+        inside = all(path.is_relative_to(rules.workspace) for path in touched.writes)
+        return Judgement("run", sandbox="workspace-write" if inside else "danger-full-access")
     return Judgement("run")
 
 
@@ -86,6 +90,7 @@ def _verdict(touched: "Access | Question", rules: Rules) -> Question | Refusal |
         workspace=rules.workspace,
         spill_dir=_spill_folder(touched, rules.temp_dir),
         grants=rules.grants,
+        folders=rules.folders,
     )
 
 

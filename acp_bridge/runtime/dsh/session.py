@@ -75,7 +75,7 @@ class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing.
+    ``model`` hold where the log says nothing. ``notice`` is a sentence for the user, said once.
     """
 
     def __init__(
@@ -87,8 +87,12 @@ class DshSession:
         mode: Mode,
         model: ModelChoice,
         events: Sequence[Event] = (),
+        notice: str | None = None,
+        folders: Sequence[Path] = (),
     ) -> None:
         assert header.cwd is not None
+        self.folders = folders
+        """More roots of the workspace, as the client gave them at the last opening."""
         self._shop = shop
         self._header = header
         self.client = client
@@ -96,7 +100,7 @@ class DshSession:
         self._mode = self._memory.mode or mode
         found = choice_from_log(self._memory.selection)
         self._model = found or model
-        self._news: list[str] = []
+        self._news = [] if notice is None else [notice]
         """What is to be said to the user at the next turn."""
         if found is None and (gone := selection_name(self._memory.selection)) is not None:
             answers = model_id_of(model)

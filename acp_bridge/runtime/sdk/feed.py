@@ -13,6 +13,7 @@ from acp_bridge.vocabulary import (
     ChildMessaged,
     ChildSaid,
     ChildStarted,
+    CommandsChanged,
     Event,
     JsonObject,
     JsonValue,
@@ -83,7 +84,7 @@ class Feed:
                 return self._started(event)
             case ChildFinished():
                 return self._finished(event)
-            case ChildSaid() | ChildMessaged() | OptionsChanged():
+            case ChildSaid() | ChildMessaged() | OptionsChanged() | CommandsChanged():
                 return []
             case StreamDelta() | ToolPreview() | ToolOutput() | ToolTerminal():
                 return []
