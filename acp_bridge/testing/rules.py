@@ -10,57 +10,23 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 
+from acp_bridge.testing.rule_terms import (
+    ASKING,
+    CHUNKS,
+    CLOSED,
+    FOREIGN_JSON,
+    INTERNAL_ERROR,
+    KIND_NEEDS,
+    LINE_BYTES_MAX,
+    NEEDS,
+    NULL_HAS_MEANING,
+    OPENERS,
+    REQUEST_CANCELLED,
+    TITLE_CHARS_MAX,
+    TURN_UPDATES,
+)
 from acp_bridge.testing.transcript import Entry, Line, arr, at, obj, read, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
-
-TITLE_CHARS_MAX = 60
-"""Longest title of a call; several clients cut there. A command is shown whole to be approved."""
-
-LINE_BYTES_MAX = 1024 * 1024
-"""Longest line to a client; one known client stops reading at ten times this."""
-
-NULL_HAS_MEANING = {"oldText", "title", "updatedAt", "exitCode", "exit_code", "signal"}
-"""Members that say something by being null; a null anywhere else can fail a strict reader."""
-
-FOREIGN_JSON = {"rawInput", "rawOutput", "_meta", "data"}
-"""Members whose inside is not ACP's."""
-
-CHUNKS = {"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"}
-TURN_UPDATES = CHUNKS | {"tool_call", "tool_call_update", "plan", "plan_update", "plan_removed"}
-"""Updates that only a turn or a replay may send."""
-
-SUBAGENT_KINDS = {"subagent_update", "session_message", "session_message_chunk"}
-"""Updates that only a client which negotiated ``subagents`` can read."""
-
-ASKING = {"session/request_permission", "elicitation/create"}
-"""Requests that wait for the user."""
-
-KIND_NEEDS = {
-    **dict.fromkeys(SUBAGENT_KINDS, "subagents"),
-    "plan_update": "plan",
-    "plan_removed": "plan",
-    "notice": "session.notices",
-}
-"""The capability that each of these updates needs."""
-
-CLOSED = {"completed", "failed"}
-
-_OPENERS = {"session/new", "session/load", "session/resume"}
-
-NEEDS = {
-    "fs/read_text_file": "fs.readTextFile",
-    "fs/write_text_file": "fs.writeTextFile",
-    "terminal/create": "terminal",
-    "terminal/output": "terminal",
-    "terminal/wait_for_exit": "terminal",
-    "terminal/kill": "terminal",
-    "terminal/release": "terminal",
-    "elicitation/create": "elicitation.form",
-}
-"""The capability that each client method needs; `session/request_permission` needs none."""
-
-REQUEST_CANCELLED = -32800
-INTERNAL_ERROR = -32603
 
 Rule = Callable[[list[Line]], Iterator[str]]
 
@@ -363,7 +329,7 @@ def modes_change_only_where_offered(lines: list[Line]) -> Iterator[str]:
         offered: JsonObject = {}
         for line in run:
             result = obj(line.message.get("result"))
-            if line.method in _OPENERS and line.kind == "response" and "result" in line.message:
+            if line.method in OPENERS and line.kind == "response" and "result" in line.message:
                 offered = result
                 if result.get("configOptions") == []:
                     yield f"configOptions are offered empty: {_shown(line)}"

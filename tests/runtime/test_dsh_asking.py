@@ -69,7 +69,7 @@ class FakeSession:
     stopped: list[SessionId] = attrs.field(factory=list)
     children: tuple[SessionId, ...] = ()
     servers: FakeServers | None = None
-    folders: Sequence[Path] = ()
+    folders: tuple[Path, ...] = ()
     takes_questions: bool = False
     questions: list[QuestionsAsk] = attrs.field(factory=list)
     replies: Sequence[QuestionAnswer] | None = None
