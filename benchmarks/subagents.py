@@ -32,7 +32,7 @@ from acp_bridge.ports import (
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.sessions import SessionQuery, SessionStore
 from acp_bridge.subagents.catalog import list_children
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import (
     Answer,
     ChildFinished,

@@ -285,27 +285,35 @@ class AcpAgent:
         turn = session.live.admit(typed or prompt_from_acp(params.prompt))
         return self._answer_prompt(session, turn)
 
-    async def steer(self, params: PromptRequest) -> JsonObject:
+    def steer(self, params: PromptRequest) -> Coroutine[None, None, JsonObject]:
         """Put what the user says before the next step of what runs.
 
         Where nothing runs that takes it, the client sends a prompt if it says that it will, else
-        it becomes one here: the words of a user are never dropped.
+        it becomes one here: only a cancel drops the words of a user.
         """
         session = self._session(params.session_id)
         prompt = prompt_from_acp(params.prompt)
         command = command_from_acp(params.prompt, session.live.commands)
-        if command is None and await session.live.interject(prompt):
-            return {"outcome": "injected"}
-        steering = (params.meta or {}).get("steering")
-        if isinstance(steering, dict) and steering.get("idleBehavior") == "promptRequired":
-            return {"outcome": "promptRequired", "reason": "noRunningTurn"}
-        session.live.admit(command or prompt)
-        return {"outcome": "startedNewTurn"}
+        cancels = session.cancels
+
+        async def answer() -> JsonObject:
+            if command is None and await session.live.interject(prompt):
+                return {"outcome": "injected"}
+            steering = (params.meta or {}).get("steering")
+            if isinstance(steering, dict) and steering.get("idleBehavior") == "promptRequired":
+                return {"outcome": "promptRequired", "reason": "noRunningTurn"}
+            if session.cancels > cancels:
+                return {"outcome": "failed"}  # it was cancelled with the turn that it was meant for
+            session.live.admit(command or prompt)
+            return {"outcome": "startedNewTurn"}
+
+        return answer()
 
     def cancel(self, params: CancelNotification) -> None:
         """Stop the turn of a session, or of a subagent; a no-op for anything that does not run."""
         session = self._sessions.get(params.session_id)
         if session is not None:
+            session.cancels += 1
             session.live.cancel()
             return
         parent = self._parent_of(params.session_id)

@@ -51,7 +51,7 @@ class OpenSession:
     ``descendants`` are the subagents that it has already. ``folders`` are the roots that the client
     added to its workspace at the last opening. ``told_mode`` and ``told_config`` are
     what the client last heard of the two forms of the options; while requests of the client set
-    some (``being_set``), their answers come before any update.
+    some (``being_set``), their answers come before any update. ``cancels`` counts those that came.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class OpenSession:
         self.client = client
         self.folders: Sequence[Path] = ()
         self.being_set = 0
+        self.cancels = 0
         self.told_mode = ""
         self.told_config: list[SessionConfigOption] = []
         self._calls = calls

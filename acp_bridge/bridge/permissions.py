@@ -23,7 +23,6 @@ from acp_bridge.acp.types import (
 )
 from acp_bridge.bridge.clients import view_for
 from acp_bridge.bridge.subagent_family import Asked
-from acp_bridge.bridge.terminals import ClientTerminals
 from acp_bridge.bridge.tool_calls import text_content
 from acp_bridge.errors import RESOURCE_NOT_FOUND, PeerError, PeerGoneError
 from acp_bridge.ports import (
@@ -182,6 +181,8 @@ class AcpClient:
 
     async def run_command(self, command: ClientCommand) -> CommandEnd:
         """Run it in a terminal of the client. Raises OSError."""
+        from acp_bridge.bridge.terminals import ClientTerminals
+
         joins = view_for(self._traits).joins_arguments
         terminals = ClientTerminals(self._calls, self.session_id, joins_arguments=joins)
         try:

@@ -27,7 +27,7 @@ from acp_bridge.models.catalog import Catalog
 from acp_bridge.models.known import DEEPSEEK
 from acp_bridge.ports import ModelCatalog, Tool
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
@@ -215,6 +215,8 @@ async def _get_ready(catalog: ModelCatalog | None) -> None:
     warm_up()
     if catalog is None:
         return
+    import acp_bridge.harness.turn
+    import acp_bridge.subagents.service
     import acp_bridge.subagents.tools  # noqa: F401  # the runtime asks for them then
 
     _tools()

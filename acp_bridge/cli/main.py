@@ -5,7 +5,8 @@ A sub-command's module is imported when it is called; the parser is built from `
 
 import argparse
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from acp_bridge import __version__
 from acp_bridge.config import SETTINGS
@@ -30,6 +31,7 @@ examples:
   acp-bridge --model scripted:answers.jsonl
                                            serve with answers from a file, for tests
   acp-bridge sessions list                 what is stored; also show, verify, export, delete
+  acp-bridge record ID --into FOLDER       make a keyless snapshot scenario of a session
   acp-bridge editor                        which editors there are set-ups for
   acp-bridge editor zed                    what to put into Zed's settings
   acp-bridge lsp                           serve an editor that speaks LSP alone
@@ -69,8 +71,12 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code."""
+Command = Callable[[Mapping[str, str | None], Mapping[str, Any]], int]
+"""A command that is handed over: it gets the settings' flags and its own options."""
+
+
+def main(arguments: Sequence[str] | None = None, *, record: Command | None = None) -> int:
+    """Run a command line; the exit code. ``record`` is the command of that name, if it is there."""
     words = sys.argv[1:] if arguments is None else arguments
     options = vars(_parser(words).parse_args(words))
     command = options.pop("command")
@@ -111,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from acp_bridge.cli import editor
 
             code = editor.run(flags, name=options["name"], as_json=options["json"])
+        case "record":
+            assert record is not None, "acp-bridge itself hands it over"
+            code = record(flags, options)
         case "doctor":
             from acp_bridge.cli import doctor
 
@@ -152,6 +161,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     demo.add_argument("--keep", action="store_true", help="keep the folder, to look at its files")
     _add_setup(commands)
     _add_runtime(commands, is_named="runtime" in words)
+    _add_record(commands, is_named="record" in words)
     sessions = commands.add_parser(
         "sessions",
         help="list, show, verify, export or delete stored sessions",
@@ -243,6 +253,26 @@ def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     setup.add_argument(
         "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder of the key's file"
     )
+
+
+def _add_record(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", *, is_named: bool
+) -> None:
+    record = commands.add_parser(
+        "record",
+        help="turn a stored session, or a trace, into a snapshot scenario that needs no key",
+        description="Live through a stored session again, with a scripted model in place of the "
+        "real one, and keep it as a snapshot scenario: steps, answers, files and what is to be "
+        "seen. No command of it runs, and nothing outside of the scenario's folder is touched. It "
+        "says what could not be carried over. With --trace FILE instead of an id it makes the "
+        "steps alone, of any agent's wire.",
+        epilog="example:\n  acp-bridge record ID --into snapshots/my-bug",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    record.add_argument("id", nargs="?", metavar="ID", help="the session; see sessions list")
+    record.add_argument("--into", required=True, metavar="FOLDER", help="a new folder")
+    if is_named:
+        _add_settings(record, default=argparse.SUPPRESS)
 
 
 def _add_runtime(

@@ -23,7 +23,6 @@ from acp_bridge.harness.command_texts import (
     title_from_argument,
     titled_text,
 )
-from acp_bridge.harness.compaction import compact_by_hand
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.standing import birth_rows
 from acp_bridge.vocabulary import Command, CommandInfo, Draft
@@ -117,6 +116,8 @@ async def _fork(desk: Desk, _argument: str, _command_id: str) -> _Said:
 
 
 async def _compact(desk: Desk, argument: str, command_id: str) -> _Said:
+    from acp_bridge.harness.compaction import compact_by_hand
+
     made = await compact_by_hand(desk, command_id=command_id, instructions=argument)
     match made:
         case None:

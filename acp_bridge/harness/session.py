@@ -27,7 +27,6 @@ from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
 from acp_bridge.harness.memory import NOTICE_ROW, STOPPED_ROW
 from acp_bridge.harness.project.instructions import cut_note
-from acp_bridge.harness.turn import Turn
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
 from acp_bridge.ports import Client, Consumer, Extras, OptionName, SessionOptions, Tool
 from acp_bridge.sessions.header import Header
@@ -503,6 +502,8 @@ class HarnessSession:
 
     async def _turn(self, message: JsonObject | None, *, title: str = "", pending: bool) -> TurnEnd:
         """One turn, which `interrupt` can end by itself."""
+        from acp_bridge.harness.turn import Turn  # with all that it needs, behind session/new
+
         with anyio.CancelScope() as scope:
             self._turn_scope = scope
             try:

@@ -83,8 +83,6 @@ def key_problem(key: str) -> str | None:
 
 
 def _read(file: Path, *, private: bool) -> dict[str, str]:
-    import tomllib
-
     try:
         with file.open("rb") as stream:
             if private and os.fstat(stream.fileno()).st_mode & _OTHERS:
@@ -92,10 +90,13 @@ def _read(file: Path, *, private: bool) -> dict[str, str]:
                     f"{file} may be read by others, so no key is taken from it: run "
                     f"`chmod 600 {file}`, and if others use this machine, get new keys."
                 )
-            table = tomllib.loads(stream.read().decode("utf-8"))
+            text = stream.read().decode("utf-8")
+        import tomllib  # 4 ms, for a file that many do not have
+
+        table = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (OSError, ValueError):  # a disk's, a decoder's or the parser's
         # Not the parser's words: they may quote the line, and with it a key.
         raise ConfigError(
             f"{file} cannot be read: remove it and run `acp-bridge setup` again."

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -18,13 +19,13 @@ from acp_bridge.harness.commands import COMMAND_NAMES
 from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.desk import Choices, Desk, Given, ToolBox, World
 from acp_bridge.harness.files import SessionFiles
-from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.harness.memory import SCRIPTED, SessionMemory
 from acp_bridge.harness.project.lookout import Project, Sources
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.harness.tools import asking_tools
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, ModelCatalog, SessionPage, Tool
 from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.runtime.late_children import LateChildren
 from acp_bridge.runtime.opened import OpenSessions
 from acp_bridge.runtime.spill import prune_spill
 from acp_bridge.runtime.stored import (
@@ -40,12 +41,13 @@ from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.paths import INDEX_NAME, session_folder
-from acp_bridge.sessions.query import SessionQuery
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
-from acp_bridge.subagents.delegation import Limits
-from acp_bridge.subagents.service import SubagentService
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import McpServer, Mode, SessionId
+
+if TYPE_CHECKING:
+    from acp_bridge.subagents.service import SubagentService
 
 logger = logging.getLogger(__name__)
 
@@ -106,19 +108,36 @@ class EmbeddedRuntime(TaskHolder):
             runs_here=runs_here,
             compacts=compacts,
         )
-        self._subagents = SubagentService(
-            self,
-            store=self._store,
-            query=SessionQuery(self._store, self._live),
-            catalog=catalog,
-            clock=outside.clock,
-            new_id=outside.new_id,
-            limits=limits,
-        )
+        self._limits = limits
+        self._children = LateChildren(self._made_subagents, lambda: self._subagents)
         self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
         self._tools_that_ask = ToolBox(lambda: [*self._tools.values(), *asking_tools()])
         self._open: OpenSessions[HarnessSession] = OpenSessions()
         self._places = 0
+
+    @cached_property
+    def _subagents(self) -> "SubagentService":
+        from acp_bridge.sessions.query import SessionQuery
+        from acp_bridge.subagents.service import SubagentService
+
+        return SubagentService(
+            self,
+            store=self._store,
+            query=SessionQuery(self._store, self._live),
+            catalog=self._catalog,
+            clock=self._outside.clock,
+            new_id=self._outside.new_id,
+            limits=self._limits,
+        )
+
+    def _made_subagents(self) -> "SubagentService | None":
+        """The service, if anybody has needed it."""
+        return self.__dict__.get("_subagents")
+
+    def _works_below(self, session_id: SessionId) -> bool:
+        """Whether this is a subagent that works here."""
+        made = self._made_subagents()
+        return made is not None and made.is_live(session_id)
 
     def begin(self) -> None:
         """Clear away old spilled output, beside the first sessions."""
@@ -184,7 +203,7 @@ class EmbeddedRuntime(TaskHolder):
 
         ``cwd`` None: whatever folder it was made in.
         """
-        if self._subagents.is_live(session_id):
+        if self._works_below(session_id):
             raise belongs_to_subagent(session_id)
         before = self._open.get(session_id)
         open_it = partial(self._open_stored, session_id, cwd, client, extras)
@@ -234,7 +253,7 @@ class EmbeddedRuntime(TaskHolder):
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
-        if self._subagents.is_live(session_id):
+        if self._works_below(session_id):
             raise deleted_with_parent(session_id)
         async with self._open.moving(session_id):
             live = self._open.get(session_id)
@@ -330,13 +349,17 @@ class EmbeddedRuntime(TaskHolder):
             files=SessionFiles(client),
             world=self._world,
             place=place,
-            children=self._subagents,
+            children=self._children,
             given=given,
             project=Project(sources),
         )
 
     def _give_servers(self, desk: Desk, given: Sequence[McpServer]) -> None:
         """Let its MCP servers connect beside it."""
+        if not self._servers and not given:
+            return
+        from acp_bridge.harness.mcp.merging import merged
+
         wanted = merged(self._servers, given)
         if not wanted:
             return
@@ -383,7 +406,8 @@ class EmbeddedRuntime(TaskHolder):
 
     def _live(self) -> Sequence[HarnessSession]:
         """Every session that is open here, children included; called from threads."""
-        return [*self._open.all(), *self._subagents.sessions()]
+        made = self._made_subagents()
+        return [*self._open.all(), *(() if made is None else made.sessions())]
 
     def _control_tools(self) -> Iterable[Tool]:
         from acp_bridge.subagents.tools import control_tools

@@ -39,15 +39,19 @@ completed turn and what was set since then (`digest`), and its title counts as g
 (`fork`).
 """
 
+from typing import TYPE_CHECKING
+
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.listing import Listing, Page
-from acp_bridge.sessions.query import RecordFilter, SessionQuery, SessionRecord, Trace
 from acp_bridge.sessions.reading import StoredLog
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.surface import ModelView, model_view, request_header, title
 from acp_bridge.sessions.validation import LogState
 from acp_bridge.sessions.writer import LogWriter
+
+if TYPE_CHECKING:
+    from acp_bridge.sessions.query import RecordFilter, SessionQuery, SessionRecord, Trace
 
 __all__ = [
     "Fork",
@@ -67,3 +71,12 @@ __all__ = [
     "request_header",
     "title",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Relations between sessions are asked for late: a session opens without them."""
+    if name in {"RecordFilter", "SessionQuery", "SessionRecord", "Trace"}:
+        from acp_bridge.sessions import query
+
+        return getattr(query, name)
+    raise AttributeError(name)

@@ -11,14 +11,6 @@ from acp_bridge.subagents.descriptor import Descriptor, descriptor_draft
 from acp_bridge.vocabulary import CallId, Draft, Mode, SessionId
 
 
-@attrs.frozen(slots=True)
-class Limits:
-    """How deep subagents may go below a root, and how many of one root may work at once."""
-
-    depth_max: int = 3
-    live_max: int = 16
-
-
 @attrs.frozen(slots=True, kw_only=True)
 class Delegation:
     """A new child: ``label`` is its durable name, ``cwd`` None its parent's folder.

@@ -29,8 +29,9 @@ from acp_bridge.subagents import refusals
 from acp_bridge.subagents.activation import Activation, Activations
 from acp_bridge.subagents.asking import ChildClient
 from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
-from acp_bridge.subagents.delegation import Delegation, Limits, birth_rows
+from acp_bridge.subagents.delegation import Delegation, birth_rows
 from acp_bridge.subagents.descriptor import Descriptor
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import relay_message, task_message
 from acp_bridge.subagents.providers import PROVIDERS, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants

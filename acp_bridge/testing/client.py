@@ -39,13 +39,19 @@ class Pipe(Protocol):
 
 
 class ScriptedClient:
-    """One connection: ``entries`` is the transcript that it shares with the runner."""
+    """One connection: ``entries`` is the transcript that it shares with the runner.
 
-    def __init__(self, pipe: Pipe, run: int, entries: list[Entry]) -> None:
+    ``wait_s`` bounds every wait; None is `WAIT_S`.
+    """
+
+    def __init__(
+        self, pipe: Pipe, run: int, entries: list[Entry], wait_s: float | None = None
+    ) -> None:
         self._pipe = pipe
         self._run = run
         self._entries = entries
         self._changed = anyio.Event()
+        self._wait_s = WAIT_S if wait_s is None else wait_s
         self.ended = False
         self.fault: str | None = None
 
@@ -80,9 +86,9 @@ class ScriptedClient:
         """What ``find`` gives as soon as it is not None.
 
         Raises:
-            ScenarioError: nothing within `WAIT_S`, or the agent went away.
+            ScenarioError: nothing within the bound, or the agent went away.
         """
-        with anyio.move_on_after(WAIT_S):
+        with anyio.move_on_after(self._wait_s):
             while True:
                 changed = self._changed
                 if (found := find()) is not None:
@@ -91,15 +97,15 @@ class ScriptedClient:
                     why = self.fault or "the agent closed its output"
                     raise ScenarioError(f"{why}, before {what}\n{self.seen()}")
                 await changed.wait()
-        raise ScenarioError(f"no {what} within {WAIT_S:g} s\n{self.seen()}")
+        raise ScenarioError(f"no {what} within {self._wait_s:g} s\n{self.seen()}")
 
     async def wait_end(self) -> None:
         """Wait until the agent has closed its output.
 
         Raises:
-            ScenarioError: it is open after `WAIT_S`, or what came was no message.
+            ScenarioError: it is open after the bound, or what came was no message.
         """
-        with anyio.move_on_after(WAIT_S):
+        with anyio.move_on_after(self._wait_s):
             while not self.ended:
                 await self._changed.wait()
         if not self.ended:

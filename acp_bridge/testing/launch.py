@@ -243,7 +243,8 @@ def bridge_process(wire: Wire = "acp") -> Launcher:
 def command(argv: Sequence[str], *, home_flags: bool = False) -> Launcher:
     """Any ACP agent as a process; ``home_flags`` adds ``--home`` and ``--model`` as the bridge has.
 
-    It gets a home of its own, and its stderr goes to a file of the place.
+    It gets a home of its own, and its stderr goes to a file of the place. In ``argv``,
+    ``{home}``, ``{model}`` and ``{cwd}`` become the home, `model.jsonl` and the workspace.
     """
 
     async def launch(place: Place, flags: Sequence[str], _tasks: anyio.abc.TaskGroup) -> Agent:
@@ -261,8 +262,17 @@ def command(argv: Sequence[str], *, home_flags: bool = False) -> Launcher:
         }
         with place.stderr.open("ab") as stderr:
             process = await anyio.open_process(
-                [*argv, *own, *flags], stderr=stderr, env=env, cwd=place.cwd.parent
+                [*(_placed(part, place) for part in argv), *own, *flags],
+                stderr=stderr,
+                env=env,
+                cwd=place.cwd.parent,
             )
         return InProcess(process)
 
     return launch
+
+
+def _placed(part: str, place: Place) -> str:
+    for name in ("home", "model", "cwd"):
+        part = part.replace("{" + name + "}", str(getattr(place, name)))
+    return part

@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import attrs
@@ -80,9 +80,18 @@ class Shared:
 
 
 class Normaliser:
-    """Makes the values of one outcome comparable; `file` for one file at a time."""
+    """Makes the values of one outcome comparable; `file` for one file at a time.
 
-    def __init__(self, outcome: Outcome, logs: Iterable[list[JsonObject]], shared: Shared) -> None:
+    ``ids`` are regular expressions of what else is an id that differs on every run.
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        logs: Iterable[list[JsonObject]],
+        shared: Shared,
+        ids: Sequence[str] = (),
+    ) -> None:
         from acp_bridge import __version__
 
         place = outcome.place
@@ -95,6 +104,7 @@ class Normaliser:
         }
         self._version = __version__
         self._shared = shared
+        self._random_id = re.compile("|".join([RANDOM_ID.pattern, *(f"(?:{one})" for one in ids)]))
 
     def file(self, values: Iterable[JsonValue]) -> str:
         """One JSON object a line; runs of equal lines are counted."""
@@ -138,7 +148,7 @@ class Normaliser:
         def label(match: re.Match[str]) -> str:
             return ids.setdefault(match[0], f"{{{{id {len(ids) + 1}}}}}")
 
-        return RANDOM_ID.sub(label, text)
+        return self._random_id.sub(label, text)
 
 
 def _shortened(value: JsonValue) -> JsonValue:
@@ -155,10 +165,13 @@ def _shortened(value: JsonValue) -> JsonValue:
     )
 
 
-def expected_files(outcome: Outcome, shared: Shared) -> Files:
-    """Everything that `expected/` pins, as nested dicts for ``assert_match_dir``."""
+def expected_files(outcome: Outcome, shared: Shared, ids: Sequence[str] = ()) -> Files:
+    """Everything that `expected/` pins, as nested dicts for ``assert_match_dir``.
+
+    Logs and model requests are there if the agent wrote any; ``ids`` as for `Normaliser`.
+    """
     logs = stored_logs(outcome.place.home)
-    normaliser = Normaliser(outcome, logs, shared)
+    normaliser = Normaliser(outcome, logs, shared, ids)
     files: Files = {"wire": _wire(outcome, normaliser)}
     if logs:
         files["sessions"] = {

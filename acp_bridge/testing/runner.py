@@ -5,8 +5,9 @@ The runner sends `initialize` by itself after every start unless the input says 
 
 import json
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import assert_never
 
@@ -19,6 +20,7 @@ from acp_bridge.sessions import SessionStore
 from acp_bridge.sessions.paths import log_name, project_folder, session_folder
 from acp_bridge.testing import scenario as steps
 from acp_bridge.testing.client import WAIT_S, ScenarioError, ScriptedClient
+from acp_bridge.testing.demands import OURS, Demands
 from acp_bridge.testing.forks import make_fork
 from acp_bridge.testing.launch import Agent, Launcher, Place
 from acp_bridge.testing.scenario import Scenario, holds, resolve
@@ -30,6 +32,10 @@ PROTOCOL_VERSION = 1
 
 STORE_POLL_S = 0.01
 """How often the store is looked at: the agent may be another process, which tells nobody."""
+
+
+FILE_WAIT_S = 30.0
+"""The bound for a file that another program makes, which may have to start first."""
 
 
 @attrs.frozen(slots=True)
@@ -46,16 +52,24 @@ class Outcome:
         return read(self.entries)
 
 
-async def play(scenario: Scenario, launcher: Launcher, folder: Path) -> Outcome:
+async def play(
+    scenario: Scenario,
+    launcher: Launcher,
+    folder: Path,
+    *,
+    demands: Demands = OURS,
+    wait_s: float | None = None,
+) -> Outcome:
     """Run every step, then end the agent's input and take in what it still says.
 
     ``folder`` is empty and the scenario's own; working copy, home and script are made in it.
+    ``wait_s`` bounds every wait (default `WAIT_S`).
 
     Raises:
         ScenarioError: a wait had no end, a client request was left open, or the agent failed.
     """
-    place = _prepare(scenario, folder)
-    player = _Player(scenario, launcher, place)
+    place = prepare(scenario, folder)
+    player = _Player(scenario, launcher, place, demands=demands, wait_s=wait_s)
     await player.play()
     return Outcome(scenario, place, player.entries)
 
@@ -63,7 +77,17 @@ async def play(scenario: Scenario, launcher: Launcher, folder: Path) -> Outcome:
 class _Player:
     """The running half of a scenario: the agent of now, what was claimed, what was answered."""
 
-    def __init__(self, scenario: Scenario, launcher: Launcher, place: Place) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        launcher: Launcher,
+        place: Place,
+        *,
+        demands: Demands,
+        wait_s: float | None,
+    ) -> None:
+        self._demands = demands
+        self._wait_s = WAIT_S if wait_s is None else wait_s
         self.entries: list[Entry] = []
         self._scenario = scenario
         self._launcher = launcher
@@ -74,7 +98,11 @@ class _Player:
         self._claimed_at: set[int] = set()
         self._update_cursors: dict[str | None, int] = {}
         self._notification_cursor = 0
-        self._variables = {"cwd": str(place.cwd), "home": str(place.home)}
+        self._variables = {
+            "cwd": str(place.cwd),
+            "home": str(place.home),
+            "python": sys.executable,
+        }
 
     async def play(self) -> None:
         left = list(enumerate(self._scenario.steps, start=1))
@@ -95,7 +123,7 @@ class _Player:
         failure: ScenarioError | None = None
         async with anyio.create_task_group() as tasks:
             agent = await self._launcher(self._place, self._scenario.flags, tasks)
-            client = ScriptedClient(agent, self._run, self.entries)
+            client = ScriptedClient(agent, self._run, self.entries, self._wait_s)
             tasks.start_soon(client.read)
             try:
                 await self._initialize(client)
@@ -123,6 +151,11 @@ class _Player:
 
     async def _leave(self, agent: Agent) -> None:
         await agent.end_input()
+        if not self._demands.leaves_well:
+            # Many agents end with a code of their own, or not before they are made to.
+            with suppress(TimeoutError):
+                await agent.wait_exit()
+            return
         if code := await agent.wait_exit():
             raise ScenarioError(f"the agent left with code {code}: {self._stderr()}")
         if text := self._stderr():
@@ -173,9 +206,9 @@ class _Player:
             case steps.Answer():
                 await client.send(self._reply(step))
             case steps.Release():
-                self._release(step.name)
-            case steps.WriteFile():
-                (self._place.cwd / step.path).write_text(step.text, "utf-8")
+                release(self._place, step.name)
+            case steps.WriteFile() | steps.AwaitFile():
+                await self._file(step, client)
             case steps.Fork():
                 await anyio.to_thread.run_sync(self._fork, step)
             case steps.Stop():
@@ -240,14 +273,27 @@ class _Player:
 
     async def _await_row(self, step: steps.AwaitRow, client: ScriptedClient) -> None:
         found = 0
-        with anyio.move_on_after(WAIT_S):
+        with anyio.move_on_after(self._wait_s):
             while True:
                 found = await anyio.to_thread.run_sync(self._stored, step.partial)
                 if found >= step.times:
                     return
                 await anyio.sleep(STORE_POLL_S)
         what = f"{found} rows {step.partial} and not {step.times}"
-        raise ScenarioError(f"{what} within {WAIT_S:g} s\n{client.seen()}")
+        raise ScenarioError(f"{what} within {self._wait_s:g} s\n{client.seen()}")
+
+    async def _file(self, step: steps.WriteFile | steps.AwaitFile, client: ScriptedClient) -> None:
+        path = self._place.cwd / step.path
+        if isinstance(step, steps.WriteFile):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(str(self._resolve(step.text)), "utf-8", newline="")
+            return
+        with anyio.move_on_after(FILE_WAIT_S):
+            while True:
+                if await anyio.to_thread.run_sync(path.exists):
+                    return
+                await anyio.sleep(STORE_POLL_S)
+        raise ScenarioError(f"no file {step.path} within {FILE_WAIT_S:g} s\n{client.seen()}")
 
     def _stored(self, partial: JsonObject) -> int:
         store = SessionStore(self._place.home / "sessions", clock=lambda: 0)
@@ -298,13 +344,16 @@ class _Player:
     def _fork(self, step: steps.Fork) -> None:
         make_fork(self._place.home, step.of, step.name, historical=step.historical)
 
-    def _release(self, name: str) -> None:
-        folder = self._place.model.with_name(self._place.model.name + ".releases")
-        folder.mkdir(exist_ok=True)
-        (folder / name).touch()
+
+def release(place: Place, name: str) -> None:
+    """Let the scripted model's wait of that name go on."""
+    folder = place.model.with_name(place.model.name + ".releases")
+    folder.mkdir(exist_ok=True)
+    (folder / name).touch()
 
 
-def _prepare(scenario: Scenario, folder: Path) -> Place:
+def prepare(scenario: Scenario, folder: Path) -> Place:
+    """A scenario's place in an empty folder: workspace, script and stored sessions."""
     folder = folder.resolve()
     place = Place(
         cwd=folder / "workspace",

@@ -2,12 +2,11 @@
 
 A step is an object with one key. `call` sends a request and waits for its answer; `request` only
 sends it; `notify` sends a notification; `await` waits for a response, an update, a client request,
-any notification, or rows in the store; ``gives`` says what a response must hold whatever
-`expected/` says; `answer` answers an awaited client request; `release` lets a scripted model's wait
-go on; `write` changes a file as the user would; `fork` forks a session in the store; `restart`
-closes stdin, waits for the exit and starts again on the same home; `kill` does so without a
-warning. ``"wire": "sdk"`` beside
-the steps plays them over the SDK's wire instead of ACP.
+any notification, rows in the store, or a file in the workspace; ``gives`` says what a response must
+hold whatever `expected/` says; `answer` answers an awaited client request; `release` lets a
+scripted model's wait go on; `write` changes a file as the user would; `fork` forks a session in the
+store; `restart` closes stdin, waits for the exit and starts again on the same home; `kill` does so
+without a warning. ``"wire": "sdk"`` beside the steps plays them over the SDK's wire instead of ACP.
 """
 
 import json
@@ -76,6 +75,13 @@ class AwaitRow:
 
 
 @attrs.frozen(slots=True)
+class AwaitFile:
+    """Wait until a file is there below the working folder: what other programs do shows so."""
+
+    path: str
+
+
+@attrs.frozen(slots=True)
 class AwaitRequest:
     """Wait for an unclaimed client request that holds ``partial``; later steps know it by name."""
 
@@ -130,6 +136,7 @@ Step: TypeAlias = (
     | AwaitUpdate
     | AwaitNotification
     | AwaitRow
+    | AwaitFile
     | AwaitRequest
     | Answer
     | Release
@@ -282,6 +289,8 @@ def _await(value: JsonValue) -> Step:
         return AwaitNotification(obj(members["notification"]))
     if "row" in members:
         return AwaitRow(obj(members["row"]), int(str(members.get("times", 1))))
+    if "file" in members:
+        return AwaitFile(str(members["file"]))
     return AwaitUpdate(obj(members["update"]), members.get("session"))
 
 

@@ -1,7 +1,7 @@
 """Every message of a transcript against the official ACP JSON schema, responses by their method.
 
-The schema allows members that it does not name; we do not send any outside ``_meta``, so the
-check closes every object that the schema describes (`strict`).
+The schema allows members that it does not name; we do not send any outside ``_meta``, so our own
+check closes every object that the schema describes (`strict`). That of other agents does not.
 """
 
 import json
@@ -31,8 +31,12 @@ class _Fault(Protocol):
 class SchemaCheck:
     """Validators for every method of one schema document, made when first used."""
 
-    def __init__(self, document: JsonObject) -> None:
-        self._defs = {name: strict(obj(schema)) for name, schema in obj(document["$defs"]).items()}
+    def __init__(self, document: JsonObject, *, closed: bool = True) -> None:
+        self._closed = closed
+        self._defs = {
+            name: strict(obj(schema)) if closed else schema
+            for name, schema in obj(document["$defs"]).items()
+        }
         self._names: dict[tuple[str, str], str] = {}
         for name, schema in obj(document["$defs"]).items():
             method = text_or_none(obj(schema).get("x-method"))
@@ -94,10 +98,11 @@ class SchemaCheck:
             from jsonschema import Draft202012Validator
         except ImportError:
             raise RuntimeError(
-                "Checking ACP messages needs jsonschema: pip install 'harness-acp-bridge[dev]'"
+                "Checking ACP messages needs jsonschema: pip install 'harness-acp-bridge[testing]'"
             ) from None
+        wanted: JsonObject = {"$ref": f"#/$defs/{name}"}
         made: _Validator = Draft202012Validator(
-            strict({"$ref": f"#/$defs/{name}"}, closed=True) | {"$defs": self._defs}
+            (strict(wanted, closed=True) if self._closed else wanted) | {"$defs": self._defs}
         )
         return made
 

@@ -9,15 +9,26 @@ import pytest
 pytestmark = pytest.mark.process
 
 LATE = (
+    "acp_bridge.bridge.questions",
+    "acp_bridge.bridge.terminals",
+    "acp_bridge.harness.compaction",
     "acp_bridge.harness.images",
+    "acp_bridge.harness.mcp.merging",
     "acp_bridge.harness.tools.bash",
+    "acp_bridge.harness.tools.ask",
     "acp_bridge.harness.tools.search",
+    "acp_bridge.harness.turn",
     "acp_bridge.models.demo",
+    "acp_bridge.sessions.query",
+    "acp_bridge.subagents.service",
     "difflib",
+    "hashlib",
     "httpx",
     "jsonschema",
     "lsprotocol",
+    "mcp",
     "pygls",
+    "tomllib",
     "zstandard",
 )
 """What opening a session can do without."""

@@ -73,6 +73,7 @@ class Seen:
         self.sent: list[dict[str, Any]] = seen["updates"]
         self.updates: list[dict[str, Any]] = [params["update"] for params in seen["updates"]]
         self.permissions: list[dict[str, Any]] = seen["permissions"]
+        self.forms: list[dict[str, Any]] = seen["forms"]
         self.terminals: list[dict[str, Any]] = seen["terminals"]
         self.calls: list[str] = seen["calls"]
         self.written: dict[str, str] = seen["written"]

@@ -2,17 +2,17 @@
 //
 //   node ts_client.mjs SDK_FOLDER PLAN.json
 //
-// The plan: {"agent": [argv], "capabilities", "name", "permission": kind, "unsaved": {path: text},
+// The plan: {"agent": [argv], "capabilities", "name", "permission": kind, "filled": [form content], "unsaved": {path: text},
 // "unstable": true for the SDK's client of forms that are not stable yet, "runs": [[step, ...], ...]}. Each run starts the agent, initializes, does its steps in order and
 // closes the agent's input. Steps: {"call": method, "params", "as"} waits for the answer,
-// {"start": …} does not; {"notify": method, "params"}; {"await": name}; {"until": {part of a
+// {"start": …} does not; {"notify": method, "params"}; {"await": name}; {"touch": file}; {"until": {part of a
 // session/update's params}}. "$name.member" in params is taken from an earlier answer, "#title" is
 // the session of the subagent with that title. Permission is answered with the option of that kind.
 //
 // Whatever is wrong goes to stderr: the SDK's own complaints, ours about terminals and files.
 
 import { spawn } from "node:child_process";
-import { readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { Readable, Writable } from "node:stream";
 import { pathToFileURL } from "node:url";
@@ -23,7 +23,7 @@ const entry = `dist/v1/${plan.unstable ? "unstable" : "stable"}/acp.js`;
 const sdk = await import(pathToFileURL(path.join(sdkFolder, entry)).href);
 
 const WAIT_MS = 30_000;
-const seen = { answers: {}, updates: [], permissions: [], terminals: [], calls: [], written: {} };
+const seen = { answers: {}, updates: [], permissions: [], forms: [], terminals: [], calls: [], written: {} };
 const watchers = new Set();
 
 function complain(text) {
@@ -130,6 +130,11 @@ function choose(params) {
   return { outcome: { outcome: "selected", optionId: option.optionId } };
 }
 
+function fillIn(params) {
+  seen.forms.push(params);
+  return { action: "accept", content: plan.filled[seen.forms.length - 1] };
+}
+
 async function readText(params) {
   const unsaved = plan.unsaved?.[params.path];
   if (unsaved !== undefined) return { content: unsaved };
@@ -150,6 +155,7 @@ async function writeText(params) {
 const { client: asked } = sdk.methods;
 const serves = {
   [asked.session.requestPermission]: choose,
+  [asked.elicitation.create]: fillIn,
   [asked.fs.readTextFile]: readText,
   [asked.fs.writeTextFile]: writeText,
   [asked.terminal.create]: createTerminal,
@@ -213,6 +219,9 @@ async function perform(steps, context) {
       if (step.call !== undefined) await started[name];
     } else if (step.notify !== undefined) {
       await context.notify(step.notify, filled(step.params));
+    } else if (step.touch !== undefined) {
+      await mkdir(path.dirname(step.touch), { recursive: true });
+      await writeFile(step.touch, "");
     } else if (step.await !== undefined) {
       await started[step.await];
     } else {

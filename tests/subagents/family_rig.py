@@ -27,7 +27,7 @@ from acp_bridge.ports import (
 )
 from acp_bridge.runtime.embedded import EmbeddedRuntime, Outside
 from acp_bridge.sessions import SessionQuery, SessionStore
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,

@@ -14,7 +14,7 @@ from acp_bridge.harness.committer import Committer, Rows
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import FailureChunk, PermissionAsk, StopChunk, TextChunk
 from acp_bridge.sessions import Header, LogWriter, SessionStore
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.tree import descendants
 from acp_bridge.vocabulary import (
     Answer,

@@ -20,7 +20,7 @@ from harness_rig import FakeClient
 
 from acp_bridge.bridge.subagent_history import history
 from acp_bridge.errors import InvalidParamsError
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildSaid,

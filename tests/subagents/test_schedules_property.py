@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from acp_bridge.harness.waiting import WaitingPrompt
 from acp_bridge.ports import Chunk, FailureChunk, ModelRequest, StopChunk, TextChunk
-from acp_bridge.subagents.delegation import Limits
+from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import Command, Prompt, SessionId, TurnEnd
 
 

@@ -151,7 +151,7 @@ def without(entries: list[Entry], wanted: str) -> list[Entry]:
         (without(native(), "failed"), "subagents_are_told_in_order"),
         (without(native(), "requires_action"), "subagents_are_told_in_order"),
         (without(native(), "running"), "only_known_sessions"),
-        ([*native()[1:]], "only_updates_that_are_negotiated"),
+        ([*native()[1:]], "only_what_the_client_offers"),
         (
             [
                 *native(),
@@ -372,15 +372,15 @@ BREACHES: dict[str, tuple[str, Breach]] = {
         ),
     ),
     "a notice that nobody asked for": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: e.insert(DONE, update("notice", severity="info", title="Hm.")),
     ),
     "a plan with an id that nobody asked for": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: e.insert(DONE, update("plan_removed", planId="p")),
     ),
     "a plan without an id where one was asked for": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: taking(e, plan={}).insert(DONE, update("plan", entries=[])),
     ),
     "a subagent that is idle with an open call": (
@@ -388,7 +388,7 @@ BREACHES: dict[str, tuple[str, Breach]] = {
         lambda e: e.__setitem__(slice(None), without(native(), "failed")),
     ),
     "subagents not negotiated": (
-        "only_updates_that_are_negotiated",
+        "only_what_the_client_offers",
         lambda e: e.insert(ANSWERED, told("running")),
     ),
     "no answer": ("every_request_gets_one_answer", lambda e: e.pop(ANSWERED)),

@@ -161,6 +161,16 @@ async def test_a_row_is_awaited_in_the_logs_of_the_store(
         await played(once, twice)
 
 
+async def test_a_file_is_awaited_in_the_workspace(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "FILE_WAIT_S", 0.1)
+    made: JsonObject = {"write": {"path": "a/there.txt", "text": ""}}
+    absent: JsonObject = {"await": {"file": "absent.txt"}}
+    with pytest.raises(ScenarioError, match=r"step 3 \(AwaitFile\): no file absent\.txt within"):
+        await played(made, {"await": {"file": "a/there.txt"}}, absent)
+
+
 async def test_a_permission_is_awaited_by_name_and_answered_by_kind(played: Played) -> None:
     ask: JsonObject = {"as": "ask", "request": {"method": "session/request_permission"}}
     outcome = await played(

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 from pathlib import Path
@@ -72,7 +71,7 @@ def _is_shared(found: os.stat_result) -> bool:
 
 
 def _replace(target: Path, data: bytes, before: os.stat_result | None) -> None:
-    beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
+    beside = target.with_name(f".{target.name[:40]}.{os.urandom(4).hex()}.tmp")
     number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(number, "wb") as file:

@@ -1,0 +1,158 @@
+"""The files that a session found, out of what its tools told of them. Pure.
+
+A diff holds a file whole, before and after; a read its lines, or some of them. A file that was
+another one than the last tool left it was changed by somebody else, and is written again there.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import attrs
+
+from acp_bridge.testing.recording.paths import Placer
+from acp_bridge.testing.transcript import arr, obj, text_or_none
+from acp_bridge.vocabulary import JsonValue
+
+Asked = tuple[str, int]
+"""An answer of the model: the agent's place and the answer's number, from 0."""
+
+_CUT = "… (cut: the line has "
+
+
+@attrs.define(slots=True)
+class _File:
+    """``start`` and ``now`` are whole texts, None for no file; ``is_exact``: line ends as well.
+
+    While ``seen`` holds lines, no more than these of ``total`` are known.
+    """
+
+    start: str | None
+    now: str | None
+    is_exact: bool
+    seen: dict[int, str] = attrs.field(factory=dict)
+    total: int = 0
+
+
+@attrs.define(slots=True)
+class Workspace:
+    """What the scenario finds, and what is written before an answer; ``notes`` say what lacks."""
+
+    start: dict[str, str] = attrs.field(factory=dict)
+    writes: dict[Asked, dict[str, str]] = attrs.field(factory=lambda: defaultdict(dict))
+    notes: list[str] = attrs.field(factory=list)
+
+
+def workspace_of(results: Iterable[tuple[Asked, JsonValue]], placer: Placer) -> Workspace:
+    """Fold the ``meta`` of tool results that were no failures, in the order of time."""
+    fold = _Fold(placer)
+    for asked, meta in results:
+        members = obj(meta)
+        for diff in map(obj, arr(members.get("diffs"))):
+            if isinstance(diff.get("newText"), str):
+                fold.diff(
+                    asked,
+                    placer.name(str(diff.get("path"))),
+                    text_or_none(diff.get("oldText")),
+                    str(diff["newText"]),
+                )
+        if isinstance(members.get("lines"), list) and isinstance(members.get("totalLines"), int):
+            shown = {
+                int(str(line["number"])): str(line["text"])
+                for line in map(obj, arr(members["lines"]))
+            }
+            fold.read(
+                asked, placer.name(str(members["path"])), shown, int(str(members["totalLines"]))
+            )
+    return fold.done()
+
+
+class _Fold:
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        self._files: dict[str, _File] = {}
+        self._made = Workspace()
+
+    def diff(self, asked: Asked, path: str, old: str | None, new: str) -> None:
+        file = self._files.get(path)
+        if file is None:
+            self._files[path] = _File(old, new, is_exact=True)
+            return
+        if file.seen or (not file.is_exact and _same(file.now, old)):
+            if file.start == file.now:
+                file.start = old  # now it is known to the letter
+            file.seen = {}
+        elif file.now != old:
+            self._changed(asked, path, old)
+        file.now, file.is_exact = new, True
+
+    def read(self, asked: Asked, path: str, shown: dict[int, str], total: int) -> None:
+        if any(_CUT in line for line in shown.values()):
+            self._made.notes.append(f"{path}: a line was cut when it was read, and ends there")
+        file = self._files.get(path)
+        is_whole = len(shown) == total
+        text = "".join(f"{line}\n" for line in shown.values())
+        if file is None and is_whole:
+            self._files[path] = _File(text, text, is_exact=False)
+        elif file is None:
+            self._files[path] = _File(None, None, is_exact=False, seen=shown, total=total)
+        elif file.seen:
+            if is_whole:
+                file.start = file.now = text
+                file.seen = {}
+            else:
+                file.seen.update(shown)
+        else:
+            lines = _lines(file.now or "")
+            if len(lines) == total and all(lines[n - 1] == shown[n] for n in shown):
+                return
+            if is_whole:
+                self._changed(asked, path, text)
+                file.now, file.is_exact = text, False
+            else:
+                self._made.notes.append(
+                    f"{path} was changed by somebody else, and only some of its lines are known: "
+                    "the scenario reads the old ones"
+                )
+
+    def done(self) -> Workspace:
+        for path, file in self._files.items():
+            if file.seen:
+                known = ", ".join(_spans(file.seen))
+                self._made.notes.append(
+                    f"{path}: only lines {known} of {file.total} are known; the others are empty"
+                )
+                lines = [file.seen.get(n, "") for n in range(1, file.total + 1)]
+                file.start = "".join(f"{line}\n" for line in lines)
+            if file.start is not None:
+                self._made.start[path] = self._placer.secretless(file.start)
+        return self._made
+
+    def _changed(self, asked: Asked, path: str, text: str | None) -> None:
+        if text is None:
+            self._made.notes.append(
+                f"{path} was removed by somebody else: in the scenario it stays"
+            )
+        else:
+            self._made.writes[asked][path] = self._placer.text(text)
+
+
+def _same(text: str | None, other: str | None) -> bool:
+    return text is not None and other is not None and _lines(text) == _lines(other)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as `read` shows them."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    if lines[-1] == "":
+        del lines[-1]
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _spans(numbers: Iterable[int]) -> list[str]:
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return [str(a) if a == b else f"{a}-{b}" for a, b in spans]
