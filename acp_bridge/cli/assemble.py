@@ -233,6 +233,7 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
         mode=MODES[settings.mode].mode,
         outside=outside,
         detaches=settings.background == "detach",
+        servers=settings.mcp_servers,
     )
 
 
