@@ -244,7 +244,7 @@ from acp_bridge.ports import PermissionAsk
 from acp_bridge.vocabulary import Prompt
 
 class Nobody:
-    reads_text = writes_text = runs_commands = False
+    reads_text = writes_text = runs_commands = takes_questions = False
     async def flow(self): pass
 
 async def main():
