@@ -296,7 +296,7 @@ class EmbeddedRuntime(TaskHolder):
             await anyio.to_thread.run_sync(writer.adopt, events)
             memory = SessionMemory(events)
             place = memory.place or place
-            desk = self._desk(writer, choices, client, memory, place, self._tools)
+            desk = self._desk(writer, choices, client, memory, place, self._tools_for(client))
             self._give_servers(desk, ())
             session = HarnessSession(desk)
             self._open.add(session_id, session)
@@ -372,8 +372,7 @@ class EmbeddedRuntime(TaskHolder):
             place = str(self._places)
         else:
             self._places = max(self._places, int(place.partition("/")[0]))
-        tools = self._tools_that_ask if client.takes_questions else self._tools
-        desk = self._desk(writer, choices, client, memory, place, tools)
+        desk = self._desk(writer, choices, client, memory, place, self._tools_for(client))
         self._give_servers(desk, extras.servers)
         desk.fork = partial(self._fork_of, desk.session_id, desk.cwd)
         session = HarnessSession(desk, detaches=self._detaches)
@@ -384,6 +383,9 @@ class EmbeddedRuntime(TaskHolder):
         with anyio.CancelScope(shield=True):  # else a cancel would leave it open for nobody
             await session.take(extras)
         return session
+
+    def _tools_for(self, client: Client) -> ToolBox:
+        return self._tools_that_ask if client.takes_questions else self._tools
 
     def _desk(
         self,

@@ -16,11 +16,10 @@ from acp_bridge.subagents.remote_payloads import (
     Message,
     Steer,
     addressed,
-    answer_json,
     cancel_json,
     message_json,
 )
-from acp_bridge.vocabulary import Answer, JsonObject, Mode
+from acp_bridge.vocabulary import JsonObject, Mode
 
 NOT_FOUND: Final = 404
 
@@ -73,10 +72,10 @@ class RunCalls:
         sender = RunId(run.parent_id)
         await self._client.message(RunId(run.child_id), event_id, payload, sender=sender)
 
-    async def answer(self, ask_id: str, answer: Answer) -> None:
+    async def answer(self, ask_id: str, answer: JsonObject) -> None:
         """Answer a question."""
         run_id = RunId(self._run().child_id)
-        await self._client.answer(run_id, ask_id=ask_id, payload=answer_json(answer))
+        await self._client.answer(run_id, ask_id=ask_id, payload=answer)
 
     async def delivered(self, through: int) -> None:
         """All that it told until this settlement is durable here."""

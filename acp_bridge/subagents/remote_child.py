@@ -38,9 +38,11 @@ from acp_bridge.runevents.model import ASK, ROWS, RunEvent, json_text
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.activation import Activation
+from acp_bridge.subagents.asking import users_answer
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
 from acp_bridge.subagents.limits import Limits
+from acp_bridge.subagents.remote_asks import ask_from_json
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_family import RemoteFamily
@@ -51,12 +53,11 @@ from acp_bridge.subagents.remote_payloads import (
     Item,
     RowItem,
     Task,
-    ask_from_json,
     items_from_payload,
     settlement_from_event,
     task_json,
 )
-from acp_bridge.vocabulary import Abort, Answer, Draft, Event, JsonObject, Mode, SessionId, TurnEnd
+from acp_bridge.vocabulary import Abort, Draft, Event, JsonObject, Mode, SessionId, TurnEnd
 
 logger = logging.getLogger(__name__)
 
@@ -386,10 +387,9 @@ class RemoteChild:
         with scope:
             root = self._activation.root
             await root.watched.wait()
-            ask = ask_from_json(payload).ask
-            answer = Answer.UNAVAILABLE
-            if ask.child_id == self.session_id or self._family.works(ask.child_id):
-                answer = await root.client.ask_permission(ask)
+            ask = ask_from_json(payload)
+            is_shown = ask.child_id == self.session_id or self._family.works(ask.child_id)
+            answer = await users_answer(root.client if is_shown else None, ask)
             self._send(partial(self._answer, ask_id, answer))
         if self._asking.get(ask_id) is scope:
             del self._asking[ask_id]
@@ -489,6 +489,7 @@ class RemoteChild:
             mode=self._mode,
             depth_max=limits.depth_max,
             live_max=limits.live_max,
+            takes_questions=self._activation.root.client.takes_questions,
         )
         return task_json(task)
 
@@ -496,7 +497,7 @@ class RemoteChild:
         await self._keep(cancel_id=cancel_id)
         await self._calls.cancel(cancel, cancel_id)
 
-    async def _answer(self, ask_id: str, answer: Answer) -> None:
+    async def _answer(self, ask_id: str, answer: JsonObject) -> None:
         await self._calls.answer(ask_id, answer)
         await self._drop_ask(ask_id)
 

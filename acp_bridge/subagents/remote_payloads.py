@@ -1,9 +1,9 @@
 """What a home and a worker tell each other of a remote child: payloads and their JSON. Pure.
 
 The home registers a run with a `Task`; the worker claims it, tells `Item` after `Item` in events
-of type ``rows``, asks with `AskPayload`, and ends with a `Settlement`. The home says what it has to
-say in ``new_message`` events (`Steer`, `GiveMode`) and ``cancel`` events (`Cancel`) of the same
-run. Every reader names the field that it cannot use, as ``rows[3].event.text``.
+of type ``rows``, asks as `remote_asks` has it, and ends with a `Settlement`. The home says what it
+has to say in ``new_message`` events (`Steer`, `GiveMode`) and ``cancel`` events (`Cancel`) of the
+same run. Every reader names the field that it cannot use, as ``rows[3].event.text``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 
-from acp_bridge.ports import PermissionAsk
 from acp_bridge.sessions import Header
 from acp_bridge.sessions.events import row_from_event
 from acp_bridge.subagents.remote_json import (
@@ -32,7 +31,6 @@ from acp_bridge.subagents.remote_json import (
 )
 from acp_bridge.vocabulary import (
     Abort,
-    Answer,
     CallId,
     Event,
     FileDiff,
@@ -65,6 +63,7 @@ class Task:
     names the conversation if it has no name yet; ``label`` is its durable name. ``model_id`` is
     ``provider:name``, ``effort`` None as the provider likes. ``depth_max`` and ``live_max`` bound
     its own subagents as those of a local child: the depth counts from the root, as headers do.
+    ``takes_questions``: the home's user can be asked questions.
     """
 
     header: Header
@@ -77,6 +76,7 @@ class Task:
     mode: Mode
     depth_max: int
     live_max: int
+    takes_questions: bool = False
 
 
 def task_json(task: Task) -> JsonObject:
@@ -92,6 +92,7 @@ def task_json(task: Task) -> JsonObject:
         "effort": task.effort,
         "mode": task.mode,
         "subagents": {"depth": task.depth_max, "limit": task.live_max},
+        "takes_questions": task.takes_questions,
     }
 
 
@@ -120,6 +121,7 @@ def task_from_json(value: JsonValue) -> Task:
         mode=one_of_in(data, "mode", get_args(Mode), "task."),
         depth_max=count_in(limits, "depth", "task.subagents."),
         live_max=count_in(limits, "limit", "task.subagents."),
+        takes_questions=data.get("takes_questions") is True,
     )
 
 
@@ -348,45 +350,6 @@ def _diff(value: JsonValue, where: str) -> FileDiff:
 
 
 @attrs.frozen(slots=True)
-class AskPayload:
-    """A question for the home's user; ``ask.child_id`` is always who asks: the child or below it.
-
-    The row that it is about (``approval/asked``) was told before.
-    """
-
-    ask: PermissionAsk
-
-
-def ask_json(payload: AskPayload) -> JsonObject:
-    """The payload of an event of type ``ask``."""
-    ask = payload.ask
-    return {
-        "child_id": ask.child_id,
-        "call_id": ask.call_id,
-        "tool_name": ask.tool_name,
-        "reason": ask.reason,
-        "always_label": ask.always_label,
-    }
-
-
-def ask_from_json(data: JsonObject) -> AskPayload:
-    """What is asked.
-
-    Raises:
-        InvalidParamsError: names the field at fault.
-    """
-    return AskPayload(
-        PermissionAsk(
-            call_id=CallId(text_in(data, "call_id", "ask.")),
-            tool_name=text_in(data, "tool_name", "ask."),
-            reason=text_in(data, "reason", "ask."),
-            always_label=optional_text_in(data, "always_label", "ask."),
-            child_id=SessionId(name_in(data, "child_id", "ask.")),
-        )
-    )
-
-
-@attrs.frozen(slots=True)
 class Settlement:
     """How an execution ended, and the child's last text since it began; nothing follows it."""
 
@@ -520,20 +483,6 @@ def cancel_from_json(data: JsonObject) -> Cancel:
         what=one_of_in({"what": "run", **data}, "what", ("run", "turn"), "cancel."),
         session_id=None if session_id is None else SessionId(session_id),
     )
-
-
-def answer_json(answer: Answer) -> JsonObject:
-    """The payload of an answer to an ask."""
-    return {"answer": answer.value}
-
-
-def answer_from_json(data: JsonObject) -> Answer:
-    """The user's answer.
-
-    Raises:
-        InvalidParamsError: names the field at fault.
-    """
-    return Answer(one_of_in(data, "answer", [one.value for one in Answer], "answer."))
 
 
 # --- to which execution ------------------------------------------------------------------------

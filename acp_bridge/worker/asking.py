@@ -1,22 +1,18 @@
 """A child's client on a worker: nobody is here, so questions go through the home to its user."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
 import attrs
 
 from acp_bridge.errors import EventServiceError, InvalidParamsError
-from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionsAsk
+from acp_bridge.ports import ClientCommand, CommandEnd, PermissionAsk, QuestionAnswer, QuestionsAsk
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.model import RunId
-from acp_bridge.subagents.remote_payloads import (
-    AskPayload,
-    AskWithdrawnItem,
-    answer_from_json,
-    ask_json,
-)
+from acp_bridge.subagents.remote_asks import Ask, answer_from_json, answers_from_json, ask_json
+from acp_bridge.subagents.remote_payloads import AskWithdrawnItem
 from acp_bridge.vocabulary import Answer, JsonObject, SessionId
 from acp_bridge.worker.line import Line, may_pass, wait_after
 
@@ -26,13 +22,13 @@ logger = logging.getLogger(__name__)
 class HomeClient:
     """Implements `ports.Client` for a child and all below it.
 
-    ``put`` sends an item behind the others and never raises. ``new_id`` makes ids.
+    ``put`` sends an item behind the others and never raises. ``new_id`` makes ids;
+    ``takes_questions``: the home's user does.
     """
 
     reads_text = False
     writes_text = False
     runs_commands = False
-    takes_questions = False
 
     def __init__(
         self,
@@ -43,6 +39,7 @@ class HomeClient:
         execution_id: str,
         put: Callable[[AskWithdrawnItem], None],
         new_id: Callable[[], str],
+        takes_questions: bool = False,
     ) -> None:
         self._client = client
         self._line = line
@@ -50,11 +47,30 @@ class HomeClient:
         self._execution_id = execution_id
         self._put = put
         self._new_id = new_id
+        self.takes_questions = takes_questions
 
     async def ask_permission(self, ask: PermissionAsk) -> Answer:
         """The answer of the home's user; waits as long as the lease holds."""
+        found = await self._ask(ask)
+        try:
+            return Answer.UNAVAILABLE if found is None else answer_from_json(found)
+        except InvalidParamsError as fault:
+            logger.warning("run %s: an answer: %s", self._run_id, fault.details)
+            return Answer.UNAVAILABLE
+
+    async def ask_questions(self, ask: QuestionsAsk) -> Sequence[QuestionAnswer] | None:
+        """The answers of the home's user, likewise."""
+        found = await self._ask(ask) if self.takes_questions else None
+        try:
+            return None if found is None else answers_from_json(found)
+        except InvalidParamsError as fault:
+            logger.warning("run %s: answers: %s", self._run_id, fault.details)
+            return None
+
+    async def _ask(self, ask: Ask) -> JsonObject | None:
+        """The payload of the home's answer; None: nobody can be asked."""
         asker = ask.child_id or SessionId(self._run_id)
-        payload = ask_json(AskPayload(attrs.evolve(ask, child_id=asker)))
+        payload = ask_json(attrs.evolve(ask, child_id=asker))
         ask_id = f"ask:{self._new_id()}"
         # The home shows a question at its call, whose rows it must have by then.
         await self._line.flushed()
@@ -67,7 +83,7 @@ class HomeClient:
         logger.info("run %s: answered: %s", self._run_id, ask_id)
         return answer
 
-    async def _answer(self, ask_id: str, payload: JsonObject) -> Answer:
+    async def _answer(self, ask_id: str, payload: JsonObject) -> JsonObject | None:
         failures = 0
         while True:
             try:
@@ -80,23 +96,13 @@ class HomeClient:
             except EventServiceError as error:
                 if not may_pass(error):
                     logger.warning("run %s: %s: %s", self._run_id, ask_id, error.details)
-                    return Answer.UNAVAILABLE
+                    return None
                 failures += 1
                 await wait_after(failures)
                 continue
             failures = 0
             if found is not None:
-                return self._answer_from(ask_id, found)
-
-    def _answer_from(self, ask_id: str, found: JsonObject) -> Answer:
-        try:
-            return answer_from_json(found)
-        except InvalidParamsError as fault:
-            logger.warning("run %s: %s: %s", self._run_id, ask_id, fault.details)
-            return Answer.UNAVAILABLE
-
-    async def ask_questions(self, _ask: QuestionsAsk) -> None:
-        """Nobody's: no tool of ours asks them, and the home is asked for permission alone."""
+                return found
 
     async def flow(self) -> None:
         """Wait while the line to the home is slower than the child."""

@@ -303,6 +303,7 @@ class Execution:
             execution_id=self._id,
             put=self._put,
             new_id=self._place.outside.new_id,
+            takes_questions=task.takes_questions,
         )
         session = await runtime.take_child(
             task.header, task.events, choices=choices, place=task.place, client=client

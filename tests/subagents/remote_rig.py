@@ -32,16 +32,14 @@ from acp_bridge.runevents.runs import Run
 from acp_bridge.runevents.service.serving import Limits as ServiceLimits
 from acp_bridge.sessions import Header, SessionStore
 from acp_bridge.subagents.ledger import LEDGER_NAME, Ledger
+from acp_bridge.subagents.remote_asks import answer_from_json, ask_json
 from acp_bridge.subagents.remote_home import RemoteHome
 from acp_bridge.subagents.remote_payloads import (
-    AskPayload,
     Item,
     RowItem,
     Settlement,
     Task,
     TransientItem,
-    answer_from_json,
-    ask_json,
     items_payload,
     settlement_json,
     settlement_type,
@@ -216,7 +214,7 @@ class Job:
                     self.run_id,
                     execution_id=self.execution_id,
                     event_id=ask_id,
-                    payload=ask_json(AskPayload(ask)),
+                    payload=ask_json(ask),
                 )
                 if answer is not None:
                     return answer_from_json(answer)

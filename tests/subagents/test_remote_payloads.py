@@ -6,11 +6,24 @@ from pathlib import Path
 import pytest
 
 from acp_bridge.errors import InvalidParamsError
-from acp_bridge.ports import PermissionAsk
+from acp_bridge.ports import (
+    PermissionAsk,
+    Question,
+    QuestionAnswer,
+    QuestionOption,
+    QuestionsAsk,
+)
 from acp_bridge.sessions import Header, LogState
+from acp_bridge.subagents.remote_asks import (
+    answer_from_json,
+    answer_json,
+    answers_from_json,
+    answers_json,
+    ask_from_json,
+    ask_json,
+)
 from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_payloads import (
-    AskPayload,
     AskWithdrawnItem,
     Cancel,
     ChildFinishedItem,
@@ -26,10 +39,6 @@ from acp_bridge.subagents.remote_payloads import (
     Task,
     TransientItem,
     addressed,
-    answer_from_json,
-    answer_json,
-    ask_from_json,
-    ask_json,
     cancel_from_json,
     cancel_json,
     is_for,
@@ -91,11 +100,24 @@ def sent(payload: JsonObject) -> JsonObject:
     return arrived
 
 
+QUESTIONS = QuestionsAsk(
+    CallId("k"),
+    (
+        Question("q", "Which?", "Pick", "*All* of it.", (QuestionOption("A", "first"),), True),
+        Question("r", "Why?"),
+    ),
+    BELOW,
+)
+
+
 def test_everything_arrives_as_it_was_sent() -> None:
     assert task_from_json(sent(task_json(TASK))) == TASK
     assert items_from_payload(sent(items_payload(ITEMS))) == ITEMS
-    ask = AskPayload(PermissionAsk(CallId("k"), "bash", "runs", None, BELOW))
+    ask = PermissionAsk(CallId("k"), "bash", "runs", None, BELOW)
     assert ask_from_json(sent(ask_json(ask))) == ask
+    assert ask_from_json(sent(ask_json(QUESTIONS))) == QUESTIONS
+    for answers in (None, [], [QuestionAnswer("q", ("A",), "more"), QuestionAnswer("r")]):
+        assert answers_from_json(sent(answers_json(answers))) == answers
     for cancel in (Cancel("user"), Cancel("parent", "turn"), Cancel("user", session_id=BELOW)):
         assert cancel_from_json(sent(cancel_json(cancel))) == cancel
     messages: list[Message] = [
@@ -216,6 +238,11 @@ def test_other_messages_that_do_not_fit_are_named() -> None:
         cancel_from_json({"what": "all"})
     with pytest.raises(InvalidParamsError, match=r"answer\.answer"):
         answer_from_json({"answer": "maybe"})
+    asked = ask_json(QUESTIONS)
+    with pytest.raises(InvalidParamsError, match=r"ask\.questions\[1\]\.options"):
+        ask_from_json(broken(asked, "questions.1.options", "none"))
+    with pytest.raises(InvalidParamsError, match=r"answers\[0\]\.selected\[0\]"):
+        answers_from_json({"answers": [{"question_id": "q", "selected": [5]}]})
     with pytest.raises(InvalidParamsError, match=r"settlement\.end"):
         settlement_from_event("run_failed", {"end": 5})
 

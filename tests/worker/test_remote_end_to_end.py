@@ -55,6 +55,27 @@ def test_a_remote_child_shows_asks_and_answers_as_a_local_one(machines: Machines
     assert said(log) == ["I look. ", "Found."]
 
 
+def test_a_question_of_a_remote_child_is_put_to_the_editors_user(machines: Machines) -> None:
+    place = machines.place
+    options = [{"label": "SQLite"}, {"label": "PostgreSQL"}]
+    ask = {"id": "db", "question": "Which?", "header": "Database", "options": options}
+    place.script([DELEGATE], text("Waiting."), text("It found it."))
+    place.script([call("ask_user_question", questions=[ask])], text("So be it."), agent="1/1")
+    machines.worker("w1")
+    with machines.bridge() as bridge:
+        bridge.hello(elicitation={"form": {}})
+        session = bridge.new(place.work)
+        prompt = bridge.prompt(session)
+        question = bridge.asked("elicitation/create")
+        assert "Which?" in str(question["params"])
+        chosen = {"action": "accept", "content": {"q1": "PostgreSQL"}}
+        bridge.send({"id": question["id"], "result": chosen})
+        assert stop_reason(bridge, prompt) == "end_turn"
+    (log,) = machines.children(session).values()
+    assert said(log) == ["So be it."]
+    assert any("PostgreSQL" in str(row.data) for row in log if row.type == "tool/result")
+
+
 def test_a_native_client_sees_the_childs_session_and_its_childs(machines: Machines) -> None:
     place = machines.place
     place.script([DELEGATE], text("Waiting."), text("It found it."))

@@ -14,6 +14,7 @@ from worker_rig import (
     write_script,
 )
 
+from acp_bridge.ports import PermissionAsk
 from acp_bridge.subagents.messages import relay_message
 from acp_bridge.subagents.remote_payloads import Cancel, GiveMode, Settlement, Steer
 from acp_bridge.vocabulary import Answer, SessionId, TurnEnd
@@ -48,7 +49,8 @@ async def test_a_question_is_asked_through_the_home_and_the_answer_counts(
     child = await home.delegate("child-1")
     await home.until(lambda: child.asks)
     ((first, payload),) = child.asks.items()
-    assert (payload.ask.child_id, payload.ask.tool_name) == ("child-1", "bash")
+    assert isinstance(payload, PermissionAsk)
+    assert (payload.child_id, payload.tool_name) == ("child-1", "bash")
     assert not (home.cwd / "yes").exists()
     await home.answer(child, first, Answer.ALLOW_ONCE)
     await home.until(lambda: len(child.asks) == 2)
@@ -162,7 +164,7 @@ async def test_its_own_subagents_are_told_of_with_all_their_rows(
     await home.until(lambda: child.asks and len(child.started()) == 2)
     ((ask_id, payload),) = child.asks.items()
     spawned, forked = child.started()
-    assert payload.ask.child_id == spawned.child_id
+    assert payload.child_id == spawned.child_id
     assert (spawned.parent_id, spawned.label, spawned.task) == ("child-1", "deeper", "look deeper")
     assert (spawned.header.delegation_depth, spawned.header.origin) == (2, "subagent")
     await home.answer(child, ask_id, Answer.ALLOW_ONCE)

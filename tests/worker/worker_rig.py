@@ -21,13 +21,14 @@ import anyio
 from acp_bridge.errors import EventServiceError
 from acp_bridge.harness.inbox import splice
 from acp_bridge.harness.modes import delegated_rows
+from acp_bridge.ports import PermissionAsk
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.model import ASK, ROWS, SETTLEMENTS, RunEvent, RunId, draft_from_json
 from acp_bridge.sessions import Header, LogState
 from acp_bridge.subagents.descriptor import Descriptor, descriptor_draft
 from acp_bridge.subagents.messages import relay_message, task_message
+from acp_bridge.subagents.remote_asks import Ask, answer_json, ask_from_json
 from acp_bridge.subagents.remote_payloads import (
-    AskPayload,
     AskWithdrawnItem,
     Cancel,
     ChildFinishedItem,
@@ -40,8 +41,6 @@ from acp_bridge.subagents.remote_payloads import (
     Task,
     TransientItem,
     addressed,
-    answer_json,
-    ask_from_json,
     cancel_json,
     items_from_payload,
     message_json,
@@ -74,7 +73,7 @@ class RemoteChild:
     task_id: str = ""
     logs: dict[SessionId, list[Event]] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
-    asks: dict[str, AskPayload] = field(default_factory=dict)
+    asks: dict[str, Ask] = field(default_factory=dict)
     withdrawn: set[str] = field(default_factory=set)
     settlements: list[tuple[str, Settlement]] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
@@ -143,10 +142,11 @@ class RemoteChild:
                 self._take(item)
         elif event.event_type == ASK:
             payload = ask_from_json(event.payload)
-            asker = payload.ask.child_id
+            asker = payload.child_id
             assert asker is not None
-            asked = self.rows("approval/asked", asker)
-            assert asked[-1]["callId"] == payload.ask.call_id, "its row was told before"
+            kind = "approval/asked" if isinstance(payload, PermissionAsk) else "tool/call"
+            asked = self.rows(kind, asker)
+            assert asked[-1]["callId"] == payload.call_id, "its row was told before"
             self.asks[event.event_id] = payload
         elif event.event_type in SETTLEMENTS:
             self.settlements.append(
