@@ -6,10 +6,13 @@ import shutil
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from acp_bridge.__main__ import main
+from acp_bridge.sessions import SessionStore
 from acp_bridge.testing.check import played
+from acp_bridge.vocabulary import Draft, SessionId
 
 SNAPSHOTS = Path(__file__).parents[2] / "snapshots"
 
@@ -131,4 +134,24 @@ def test_a_trace_for_a_folder_that_cannot_be_is_one_sentence(
     error = capsys.readouterr().err
     assert "is no trace of acp-bridge" in error
     assert error.count("\n") == 1
+    assert not into.exists()
+
+
+def test_a_session_without_a_turn_is_one_sentence(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = SessionStore(home / "sessions", clock=lambda: 0)
+    header = store.read_header(SessionId(only_session(home)))
+    writer = store.create(attrs.evolve(header, session_id=SessionId("bare")))
+    writer.append(
+        [Draft("session/title", {"title": "x", "messageSeqs": [], "source": {"kind": "user"}})]
+    )
+    writer.close()
+    into = tmp_path / "mine"
+    assert record(monkeypatch, "bare", "--into", str(into), "--home", str(home)) == 1
+    error = "acp-bridge: Session bare has no completed turn: there is nothing to live through.\n"
+    assert capsys.readouterr().err == error
     assert not into.exists()

@@ -62,12 +62,18 @@ def record_session(store: SessionStore, home: Path, session_id: str, into: Path)
     """Turn a stored session into a scenario in a new folder, with what it pins.
 
     Raises:
-        BridgeError: there is no such session, or it cannot be read; the folder is not new.
+        BridgeError: there is no such session, it cannot be read, or nothing happened in it; the
+            folder is not new, or cannot be written.
         ScenarioError: it could not be lived through again; the text says where.
     """
     _check_new(into)
     family = family_of(session_id, partial(_read, store, session_id))
     recording = _Recording(family, home)
+    if not recording.has_turns:
+        raise InvalidParamsError(
+            f"Session {session_id} has no completed turn: there is nothing to live through.",
+            field="id",
+        )
     folder = into.resolve()
     with tempfile.TemporaryDirectory(prefix="acp-bridge-record-") as name:
         place_folder = Path(name)
@@ -145,6 +151,11 @@ class _Recording:
         self._gates = self._gates_of_writes()
         self._child_gates = _child_gates(family)
         self._flags = ["--execution", "client"] if self._has_commands else []
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether a user said something that was answered."""
+        return bool(self._turns)
 
     @property
     def _has_commands(self) -> bool:
