@@ -27,6 +27,9 @@ BACKGROUNDS: Final = ("hold", "detach")
 """Whether a prompt stays open until the subagents that work for it have settled."""
 
 
+DELEGATIONS: Final = ("local", "remote")
+"""Where a session's subagents work: in this process, or with workers of the events home."""
+
 INSTRUCTIONS: Final = ("auto", "off")
 """Whether AGENTS.md files count."""
 
@@ -63,6 +66,7 @@ class Settings(NamedTuple):
 
     ``models`` is what config.toml says of models, by ``provider:name``, and ``mcp_servers`` what
     it says of MCP servers, by name; they have no flags.
+    ``events_token`` is a secret.
     """
 
     home: Path
@@ -76,6 +80,9 @@ class Settings(NamedTuple):
     background: str = "hold"
     subagent_depth: int = 3
     subagent_limit: int = 16
+    delegation: str = "local"
+    events: str | None = None
+    events_token: str | None = None
     dsh: str | None = None
     trace: Path | None = None
     record_model_requests: Path | None = None
@@ -87,7 +94,8 @@ class Settings(NamedTuple):
 class Setting(NamedTuple):
     """One setting: its names and what it means. ``in_file``: whether config.toml may set it.
 
-    ``is_count``: it is a whole number from 0.
+    ``is_count``: it is a whole number from 0. ``is_secret``: it has no flag, since a process list
+    shows flags, and is never shown.
     """
 
     name: str
@@ -96,6 +104,7 @@ class Setting(NamedTuple):
     in_file: bool = True
     choices: tuple[str, ...] = ()
     is_count: bool = False
+    is_secret: bool = False
 
 
 SETTINGS: Final = (
@@ -144,6 +153,19 @@ SETTINGS: Final = (
         "ACP_BRIDGE_SUBAGENT_LIMIT",
         "how many subagents of one session may work at once",
         is_count=True,
+    ),
+    Setting(
+        "delegation",
+        "ACP_BRIDGE_DELEGATION",
+        "where subagents work: here, or with workers on other machines (needs --events)",
+        choices=DELEGATIONS,
+    ),
+    Setting("events", "ACP_BRIDGE_EVENTS", "address of the event service, http://HOST:PORT"),
+    Setting(
+        "events_token",
+        "ACP_BRIDGE_EVENTS_TOKEN",
+        "the event service's token",
+        is_secret=True,
     ),
     Setting("dsh", "ACP_BRIDGE_DSH", "the dsh command, for --runtime dsh"),
     Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
@@ -203,6 +225,7 @@ _DEFAULTS = {
     "background": "hold",
     "subagent_depth": "3",
     "subagent_limit": "16",
+    "delegation": "local",
     "log_stderr": "false",
 }
 
@@ -210,7 +233,7 @@ _DEFAULTS = {
 def _from_outside(
     setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]
 ) -> Sourced | None:
-    flag = flags.get(setting.name)
+    flag = None if setting.is_secret else flags.get(setting.name)
     if flag is not None:
         return Sourced(flag, f"--{setting.name.replace('_', '-')}")
     variable = environment.get(setting.variable)
@@ -378,6 +401,9 @@ def _settings(found: Mapping[str, Sourced]) -> Settings:
         background=text("background") or "hold",
         subagent_depth=int(text("subagent_depth") or 0),
         subagent_limit=int(text("subagent_limit") or 0),
+        delegation=text("delegation") or "local",
+        events=text("events"),
+        events_token=text("events_token"),
         dsh=text("dsh"),
         trace=path("trace"),
         record_model_requests=path("record_model_requests"),

@@ -1,7 +1,8 @@
 """DeepSeek Harness behind our bridge and with its own ACP: start, first text, turns, list, memory.
 
 Both talk to a model on loopback. A start is timed to the answer to ``initialize``; ours does not
-wait for the runtime, which is ready a moment later.
+wait for the runtime, which is ready a moment later. What our plugin costs it is timed apart, on its
+own wire. Memory is that of all processes of an agent, shared pages counted by share.
 """
 
 import os
@@ -18,6 +19,9 @@ from time import perf_counter
 import contest
 import stores
 
+from acp_bridge.runtime.dsh.control import PATCH_FILE
+
+PROVIDER_NAME = "deepseek-official"
 PROVIDER = contest.PEERS / "loopback_provider.py"
 
 STARTS = 5
@@ -27,8 +31,12 @@ TURNS = 30
 SESSIONS = 2_000
 PROJECTS = 20
 LISTS = 3
+PLUGIN_STARTS = 8
+MEMORY_ROUNDS = 3
+MEMORY_SESSIONS = (1, 10)
 
 OURS, THEIRS = "acp-bridge --runtime dsh", "dsh --profile acp"
+BARE, PLUGGED = "dsh --profile sdk", "the same with our plugin"
 
 ABOVE_MS_MAX = 3.0
 """Target: a turn of one delta, above theirs."""
@@ -52,6 +60,8 @@ def main() -> None:
         assert provider.stdout is not None
         url = provider.stdout.readline().decode().strip()
         _starting(command, url, root)
+        _plugging(command, url, root)
+        _remembering(command, url, root)
         _turning(command, url, root)
         _listing(command, url, root)
 
@@ -61,18 +71,22 @@ def _agent(name: str, command: str, url: str, root: Path) -> Iterator[contest.Ag
     """A contestant with a home of its own."""
     home = root / name.split(maxsplit=1)[0]
     (root / "work").mkdir(exist_ok=True)
-    env = {
+    env = _env(home, url, root)
+    argv = [command, "--profile", "acp"]
+    if name == OURS:
+        argv = contest.bridge("--home", str(root / "bridge"), "--runtime", "dsh", "--dsh", command)
+    with contest.Agent(argv, env) as agent:
+        yield agent
+
+
+def _env(home: Path, url: str, root: Path) -> dict[str, str]:
+    return {
         "HOME": str(root),
         "DSH_HOME": str(home),
         "DSH_TELEMETRY_MODE": "DISABLED",
         "DEEPSEEK_API_KEY": "loopback",
         "DEEPSEEK_BASE_URL": url,
     }
-    argv = [command, "--profile", "acp"]
-    if name == OURS:
-        argv = contest.bridge("--home", str(root / "bridge"), "--runtime", "dsh", "--dsh", command)
-    with contest.Agent(argv, env) as agent:
-        yield agent
 
 
 def _starting(command: str, url: str, root: Path) -> None:
@@ -88,6 +102,49 @@ def _starting(command: str, url: str, root: Path) -> None:
     figures = contest.rounds({name: started(name) for name in (OURS, THEIRS)}, count=STARTS)
     contest.show("spawn to initialize answered", figures, unit="ms")
     print(f"  => times faster: {contest.ratio(figures, THEIRS, OURS):.1f}")
+
+
+def _plugging(command: str, url: str, root: Path) -> None:
+    """The runtime alone, spawn to ``initialize``: it answers when all its plugins have started."""
+    patches = {BARE: [], PLUGGED: ["--patch", str(PATCH_FILE)]}
+
+    def started(name: str) -> Callable[[], float]:
+        argv = [command, "--profile", "sdk", *patches[name]]
+        env = _env(root / "sdk", url, root)
+        params = {"cwd": str(root), "provider": PROVIDER_NAME, "model": "deepseek-flash"}
+
+        def measure() -> float:
+            start = perf_counter()
+            with contest.Agent(argv, env) as agent:
+                agent.call("initialize", params)
+                return (perf_counter() - start) * 1000
+
+        return measure
+
+    figures = contest.rounds({name: started(name) for name in patches}, count=PLUGIN_STARTS)
+    contest.show("the runtime alone: spawn to initialize answered", figures, unit="ms")
+    print(f"  => with the plugin, of without: {contest.ratio(figures, PLUGGED, BARE):.2f}")
+
+
+def _remembering(command: str, url: str, root: Path) -> None:
+    for count in MEMORY_SESSIONS:
+
+        def resident(name: str, count: int = count) -> Callable[[], float]:
+            def measure() -> float:
+                with _agent(name, command, url, root) as agent:
+                    agent.greet()
+                    for _ in range(count):
+                        agent.prompt(agent.new_session(str(root / "work")), "updates 1")
+                    time.sleep(SETTLE_S)
+                    return _tree_mib(agent.pid)
+
+            return measure
+
+        names = {name: resident(name) for name in (OURS, THEIRS)}
+        figures = contest.rounds(names, count=MEMORY_ROUNDS)
+        what = "one session" if count == 1 else f"{count} sessions"
+        contest.show(f"memory of all processes, {what} after a turn each", figures, unit="MiB")
+        print(f"  => of theirs: {contest.ratio(figures, OURS, THEIRS):.2f}")
 
 
 def _turning(command: str, url: str, root: Path) -> None:
@@ -164,6 +221,22 @@ def _listing(command: str, url: str, root: Path) -> None:
         figures = contest.rounds({name: asked(name) for name in agents}, count=LISTS)
     contest.show(f"session/list, first page of {SESSIONS:,} sessions", figures, unit="ms")
     print(f"  => times faster: {contest.ratio(figures, THEIRS, OURS):.0f}")
+
+
+def _tree_mib(root: int) -> float:
+    """Of a process and all below it; a page that several share counts for each by its share."""
+    told = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid="], check=True, capture_output=True, text=True
+    )
+    parents = [tuple(map(int, line.split())) for line in told.stdout.splitlines()]
+    tree = [root]
+    for pid in tree:
+        tree += [one for one, parent in parents if parent == pid]
+    kib = 0
+    for pid in tree:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+        kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
 
 
 def _resident_mib(pid: int) -> float:

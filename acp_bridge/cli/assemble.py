@@ -6,8 +6,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -32,8 +34,14 @@ from acp_bridge.wire.endpoint import ByteStream, Endpoint, Reply
 from acp_bridge.wire.messages import Notification, Request
 
 if TYPE_CHECKING:
+    from acp_bridge.runevents.client import EventClient
     from acp_bridge.runtime.dsh.adapter import DshRuntime
     from acp_bridge.runtime.dsh.models import DshModels
+    from acp_bridge.subagents.remote_home import RemoteHome
+    from acp_bridge.worker.execution import Workplace
+
+
+EVENTS_TOKEN: Final = "ACP_BRIDGE_EVENTS_TOKEN"  # noqa: S105  # the name of a variable
 
 
 async def serve(
@@ -107,24 +115,90 @@ def any_runtime(
 
 def embedded_runtime(settings: Settings, catalog: ModelCatalog) -> EmbeddedRuntime:
     """The harness in this process, with the outer world and these models."""
-    outside = Outside(
-        clock=_now_ms,
-        new_id=_new_id,
-        chance=random.random,
-        env=os.environ,
-    )
     return EmbeddedRuntime(
         home=settings.home,
         catalog=catalog,
         mode=MODES[settings.mode].mode,
         tools=_tools,
-        outside=outside,
+        outside=_outside(),
         runs_here=_runs_here(settings),
         compacts=settings.compact == "auto",
         limits=Limits(settings.subagent_depth, settings.subagent_limit),
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
+        remote=_remote_home(settings),
         reads_instructions=settings.instructions == "auto",
+    )
+
+
+def _remote_home(settings: Settings) -> "RemoteHome | None":
+    """What lets subagents work on other machines; None, and nothing loaded, without an events home.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+    """
+    delegates = settings.delegation == "remote"
+    if settings.events is None:
+        if delegates:
+            raise ConfigError(
+                "Subagents cannot work on other machines without an events home: set --events URL, "
+                "or leave --delegation out."
+            )
+        return None
+    import re
+    import socket
+
+    from acp_bridge.runevents.client import EventClient
+    from acp_bridge.runevents.driver import Outside as StreamsOutside
+    from acp_bridge.subagents.ledger import LEDGER_NAME, Ledger
+    from acp_bridge.subagents.remote_home import RemoteHome
+
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:100] or "home"
+    return RemoteHome(
+        EventClient(settings.events, settings.events_token),
+        Ledger(settings.home / LEDGER_NAME),
+        outside=StreamsOutside(now_s=time.monotonic, sleep=anyio.sleep, chance=random.random),
+        new_id=_new_id,
+        home_id=f"{host}:{os.getpid()}",
+        delegates=delegates,
+    )
+
+
+def _outside() -> Outside:
+    return Outside(
+        clock=_now_ms,
+        new_id=_new_id,
+        chance=random.random,
+        # Commands and MCP servers of the agent have no business with the events home.
+        env={name: value for name, value in os.environ.items() if name != EVENTS_TOKEN},
+    )
+
+
+def workplace(
+    settings: Settings,
+    *,
+    client: "EventClient",
+    name: str,
+    catalog: ModelCatalog,
+    model_id: str | None,
+    folder: Path,
+) -> "Workplace":
+    """What a worker's executions share: this machine's tools, keys and servers."""
+    from acp_bridge.worker.execution import Workplace
+
+    return Workplace(
+        client=client,
+        name=name,
+        catalog=catalog,
+        model_id=model_id,
+        tools=_tools,
+        outside=_outside(),
+        compacts=settings.compact == "auto",
+        servers=settings.mcp_servers,
+        reads_instructions=settings.instructions == "auto",
+        people_home=settings.home,
+        folder=folder,
+        now=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
 
 
@@ -137,6 +211,10 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
     from acp_bridge.runtime.dsh import adapter
     from acp_bridge.runtime.dsh.launch import home_of
 
+    if settings.delegation == "remote":
+        raise ConfigError(
+            "Subagents of the dsh runtime work in its own process: leave --delegation out."
+        )
     if not _runs_here(settings):
         raise ConfigError(
             "The dsh runtime runs commands by itself, never in terminals of the client: leave "
@@ -155,6 +233,7 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
         mode=MODES[settings.mode].mode,
         outside=outside,
         detaches=settings.background == "detach",
+        servers=settings.mcp_servers,
     )
 
 

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from acp_bridge.errors import BridgeError, ConfigError, EventLogResetError, Even
 from acp_bridge.runevents.backoff import Backoff
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.model import RunEvent, RunId, checked_id
+from acp_bridge.vocabulary import JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -175,9 +176,28 @@ async def _status(options: Mapping[str, Any]) -> None:
     if options["json"]:
         _say(json.dumps(status))
         return
+    homes = status.pop("homes", None)
     width = max(map(len, status), default=0)
     for name, value in status.items():
         _say(f"{name:<{width}}  {value}")
+    for home in homes if isinstance(homes, list) else ():
+        _say("\n".join(_home_lines(home)))
+
+
+def _home_lines(home: JsonValue) -> Iterator[str]:
+    """A home's snapshot: counts, then a line for each of its sessions."""
+    told = home if isinstance(home, dict) else {}
+    counts = ("open_connections", "watching_entries", "watched_ids", "consumers")
+    shown = ", ".join(f"{name} {told.get(name)}" for name in counts)
+    yield f"home {told.get('home')}: {shown}"
+    sessions = told.get("sessions")
+    for one in sessions if isinstance(sessions, list) else ():
+        if isinstance(one, dict):
+            yield (
+                f"  session {one.get('session_id')}  {one.get('role')}"
+                f"  consumers {one.get('consumers')}  watched {one.get('watched_ids')}"
+                f"  {'connected' if one.get('is_connected') else 'not connected'}"
+            )
 
 
 def _say(text: str) -> None:

@@ -36,6 +36,7 @@ examples:
   acp-bridge editor zed                    what to put into Zed's settings
   acp-bridge lsp                           serve an editor that speaks LSP alone
   acp-bridge events serve                  the event service; also tail, status
+  acp-bridge worker                        run subagents of sessions on other machines
   acp-bridge config                        what is in force, and where it comes from
   acp-bridge doctor                        what is missing, and what to do about it
   acp-bridge --trace wire.jsonl            note both wire directions, for a bug report
@@ -113,6 +114,10 @@ def main(arguments: Sequence[str] | None = None, *, record: Command | None = Non
             from acp_bridge.cli import events
 
             code = events.run(flags, options)
+        case "worker":
+            from acp_bridge.cli import worker
+
+            code = worker.run(flags, options)
         case "editor":
             from acp_bridge.cli import editor
 
@@ -184,17 +189,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     if "lsp" in words:
         _add_settings(lsp, default=argparse.SUPPRESS)
     _add_editor(commands, is_named="editor" in words)
-    events = commands.add_parser(
-        "events",
-        help="serve run events to other machines, or look at them",
-        description="The event service, by which children run on other machines.",
-        epilog="example:\n  acp-bridge events serve",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if "events" in words:
-        from acp_bridge.cli import events_parser
-
-        events_parser.add_actions(events)
+    _add_events(commands, words)
     show = commands.add_parser(
         "config",
         help="print every setting in force and where it comes from",
@@ -235,6 +230,32 @@ def _add_editor(
     editor.add_argument("--json", action="store_true", help="one JSON object a line")
     if is_named:
         _add_settings(editor, default=argparse.SUPPRESS)
+
+
+def _add_events(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", words: Sequence[str]
+) -> None:
+    """The commands by which sessions and their subagents are on several machines."""
+    events = commands.add_parser(
+        "events",
+        help="serve run events to other machines, or look at them",
+        description="The event service, by which children run on other machines.",
+        epilog="example:\n  acp-bridge events serve",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if "events" in words:
+        from acp_bridge.cli import events_parser
+
+        events_parser.add_actions(events)
+    worker = commands.add_parser(
+        "worker",
+        help="run subagents of sessions on other machines",
+        description="Work on subagents that other machines delegate through the event service.",
+    )
+    if "worker" in words:
+        from acp_bridge.cli import worker_parser
+
+        worker_parser.add_flags(worker)
 
 
 def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -301,7 +322,7 @@ def _add_settings(
     parser: argparse.ArgumentParser, *, default: object, but: Collection[str] = ()
 ) -> None:
     for setting in SETTINGS:
-        if setting.name in but:
+        if setting.name in but or setting.is_secret:
             continue
         flag = "--" + setting.name.replace("_", "-")
         if setting.name == "log_stderr":
@@ -309,6 +330,8 @@ def _add_settings(
         elif setting.choices:
             parser.add_argument(flag, choices=setting.choices, default=default, help=setting.help)
         elif setting.name != "record_model_requests":
-            named = {"home": "DIR", "trace": "FILE", "dsh": "COMMAND"}.get(setting.name, "NAME")
+            named = {"home": "DIR", "trace": "FILE", "dsh": "COMMAND", "events": "URL"}.get(
+                setting.name, "NAME"
+            )
             metavar = "N" if setting.is_count else named
             parser.add_argument(flag, metavar=metavar, default=default, help=setting.help)

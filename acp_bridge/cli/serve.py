@@ -100,7 +100,7 @@ def hold(
 
     try:
         settings, _ = resolve(flags, os.environ)
-        _start_log(settings)
+        start_log(settings)
         return _serve(stdio, settings, serve, before, new_buffer)
     except BridgeError as error:
         _say(error.details)
@@ -217,7 +217,7 @@ def _kill_commands() -> None:
     kill_all_now()
 
 
-def _start_log(settings: Settings) -> None:
+def start_log(settings: Settings) -> None:
     """Log names and ids to a rotating file, and to stderr only on request."""
     import logging
     from logging.handlers import RotatingFileHandler

@@ -11,14 +11,21 @@ import anyio
 import attrs
 
 from acp_bridge.errors import BridgeError, InvalidParamsError
+from acp_bridge.harness import command_texts
 from acp_bridge.harness.choosing import choose, options_of
+from acp_bridge.harness.command_texts import (
+    done_data,
+    help_text,
+    models_text,
+    modes_text,
+    run_data,
+    title_data,
+    title_from_argument,
+    titled_text,
+)
 from acp_bridge.harness.desk import Desk
-from acp_bridge.harness.modes import MODES
 from acp_bridge.harness.standing import birth_rows
-from acp_bridge.vocabulary import Command, CommandInfo, Draft, JsonObject
-
-TITLE_CHARS_MAX: Final = 200
-"""A title is one line of a list."""
+from acp_bridge.vocabulary import Command, CommandInfo, Draft
 
 
 @attrs.frozen(slots=True)
@@ -52,10 +59,7 @@ async def run_command(desk: Desk, command: Command) -> None:
     """
     known = _KNOWN[command.name]
     command_id = desk.world.new_id()
-    run: JsonObject = {"commandId": command_id, "name": command.name}
-    if command.argument:
-        run["args"] = command.argument
-    run["source"] = {"kind": "user"}
+    run = run_data(command_id, command.name, command.argument)
     with anyio.CancelScope(shield=not known.is_long):
         await desk.committer.commit(lambda _seq: [*birth_rows(desk), Draft("command/run", run)])
         try:
@@ -69,52 +73,32 @@ async def run_command(desk: Desk, command: Command) -> None:
 
 
 async def _log_end(desk: Desk, command_id: str, said: _Said) -> None:
-    done: JsonObject = {
-        "commandId": command_id,
-        "kind": "error" if said.is_error else "success",
-        "text": said.text,
-    }
+    done = done_data(command_id, said.text, is_error=said.is_error)
     if said.source_seq is not None:
         done["sourceEventSeq"] = said.source_seq
     await desk.committer.commit([Draft("command/done", done)])
 
 
 async def _help(desk: Desk, _argument: str, _command_id: str) -> _Said:
-    lines = [
-        f"- `/{info.name}{'' if info.hint is None else ' ' + info.hint}`: {info.description}"
-        for info in commands_of(desk)
-    ]
-    return _Said("\n".join(lines))
+    return _Said(help_text(commands_of(desk)))
 
 
 async def _mode(desk: Desk, argument: str, _command_id: str) -> _Said:
     if argument:
         await choose(desk, "mode", argument)
-    lines = [
-        f"- `{info.mode}`{' (now)' if info.mode == desk.choices.mode else ''}: {info.description}"
-        for info in MODES.values()
-    ]
-    return _Said("\n".join(lines))
+    return _Said(modes_text(desk.choices.mode))
 
 
 async def _model(desk: Desk, argument: str, _command_id: str) -> _Said:
     if argument:
         await choose(desk, "model", argument)
-    options = options_of(desk)
-    lines = [
-        f"- `{info.model_id}`{' (now)' if info.model_id == options.model_id else ''}: {info.title}"
-        for info in options.models
-    ]
-    return _Said("\n".join(lines))
+    return _Said(models_text(options_of(desk)))
 
 
 async def _title(desk: Desk, argument: str, _command_id: str) -> _Said:
-    title = " ".join(argument.split())[:TITLE_CHARS_MAX]
-    if not title:
-        raise InvalidParamsError("Say the title: /title Fix the parser", field="prompt")
-    data: JsonObject = {"title": title, "messageSeqs": [], "source": {"kind": "user"}}
-    await desk.committer.commit([Draft("session/title", data)])
-    return _Said(f"The title is now: {title}")
+    title = title_from_argument(argument)
+    await desk.committer.commit([Draft("session/title", title_data(title))])
+    return _Said(titled_text(title))
 
 
 async def _fork(desk: Desk, _argument: str, _command_id: str) -> _Said:
@@ -149,20 +133,12 @@ async def _compact(desk: Desk, argument: str, command_id: str) -> _Said:
 _KNOWN: Final = {
     known.info.name: known
     for known in (
-        _Known(CommandInfo("help", "Show what can be typed"), _help),
-        _Known(CommandInfo("mode", "Show or switch the permission mode", "[MODE]"), _mode),
-        _Known(CommandInfo("model", "Show or switch the model", "[MODEL]"), _model),
-        _Known(CommandInfo("title", "Name this session", "TITLE"), _title),
-        _Known(CommandInfo("fork", "Begin another session with the turns of this one"), _fork),
-        _Known(
-            CommandInfo(
-                "compact",
-                "Summarize the conversation so far, to make room",
-                "[INSTRUCTIONS]",
-            ),
-            _compact,
-            is_long=True,
-        ),
+        _Known(command_texts.HELP, _help),
+        _Known(command_texts.MODE, _mode),
+        _Known(command_texts.MODEL, _model),
+        _Known(command_texts.TITLE, _title),
+        _Known(command_texts.FORK, _fork),
+        _Known(command_texts.COMPACT, _compact, is_long=True),
     )
 }
 

@@ -72,6 +72,8 @@ class HarnessSession:
         self._stops = 0
         self._closing = False
         self._served = anyio.Event()
+        self.watched = anyio.Event()
+        """Set once somebody is told what happens here, or nobody ever will be."""
         self._cut: set[tuple[Path, int]] = set()
         """The files whose instructions are too long, of which the user was told."""
         desk.committer.attach(self._remember)
@@ -129,6 +131,7 @@ class HarnessSession:
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
         self._desk.committer.attach(consumer)
+        self.watched.set()
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
@@ -255,15 +258,28 @@ class HarnessSession:
         """
         await self._desk.committer.commit(rows)
 
-    async def receive(self, rows: Sequence[Draft], message: JsonObject, target: Target) -> None:
+    async def receive(
+        self, rows: Sequence[Draft], message: JsonObject | None, target: Target
+    ) -> None:
         """Append rows and put a message into the log's inbox, in one batch; `awake` runs it.
+
+        ``message`` None: what is to be run is in the inbox already.
 
         Raises:
             StoreFailedError: the disk refused; nothing is in the log.
         """
         async with self._desk.inbox:
-            row = put_row(self._desk, target, message)
-            await self._desk.committer.commit([*rows, row])
+            more = [] if message is None else [put_row(self._desk, target, message)]
+            await self._desk.committer.commit([*rows, *more])
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether a message of this id came into the log's inbox, taken by now or not."""
+        return any(
+            isinstance(message, dict) and message.get("id") == message_id
+            for event in reversed(self.events)
+            if event.type == "agent/inbox/spliced" and isinstance(event.data, dict)
+            for message in _inserted(event.data)
+        )
 
     async def steer(self, message: JsonObject) -> bool:
         """Put a message before the next step of what runs; False: nothing runs, or it ends.
@@ -353,6 +369,7 @@ class HarnessSession:
         """Cancel, wait until quiet, release the log. Idempotent."""
         if not self._closing:
             self._closing = True
+            self.watched.set()
             self.cancel("disposed")
             self._desk.abort = "disposed"
             self.stir()
@@ -563,3 +580,8 @@ class HarnessSession:
             self._desk.memory.apply(event)
             if event.type == NOTICE_ROW and isinstance(event.data, dict):
                 self._told(event.data["text"])
+
+
+def _inserted(splice: JsonObject) -> Sequence[JsonValue]:
+    inserted = splice.get("inserted")
+    return inserted if isinstance(inserted, list) else ()

@@ -23,7 +23,9 @@ since the inbox is keyed by it; it is unique over all runs, so that one inbox ca
 of several. Killed and removed runs share one bounded set of tombstones: what is gone does not come
 back with a late event or a slow restore. Only a new `Streamer.run_assigned` of its id lifts one.
 Sequences grow but may have gaps: after a crash of Redis the log goes on far above whatever it may
-have lost, so that no cursor can hide a new event. An answer to an ask is an event as well, so that
+have lost, so that no cursor can hide a new event. A run's home says when all of it is durable there
+(`delivered`), and the log then keeps the settlement alone: a home that lost its cursors recognises
+that by its id, and has the rest in its logs. An answer to an ask is an event as well, so that
 a server that dies between question and answer loses neither.
 
 This file imports nothing, so that importing one module of the room loads that one only.

@@ -72,6 +72,11 @@ class EventClient:
             trust_env=parts.hostname not in {"localhost", "127.0.0.1", "::1"},
         )
 
+    @property
+    def address(self) -> str:
+        """Where the service is, for people: without credentials."""
+        return self._shown
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -125,9 +130,13 @@ class EventClient:
         children = (await self._get(f"runs/{_part(run_id)}")).get("children")
         return [RunId(str(one)) for one in children] if isinstance(children, list) else []
 
-    async def waiting(self) -> list[Run]:
-        """Runs that a worker may claim, those that wait longest first."""
-        runs = (await self._get("runs?state=waiting")).get("runs")
+    async def waiting(self, *, limit: int = 1_000, hold_s: int = 0) -> list[Run]:
+        """Runs that a worker may claim, those that wait longest first; their tasks left out.
+
+        While there is none the service waits up to ``hold_s`` seconds (25 at most) for the first.
+        """
+        query = f"runs?state=waiting&limit={limit}&hold_s={hold_s}"
+        runs = (await self._get(query)).get("runs")
         return [run_from_json(one) for one in runs] if isinstance(runs, list) else []
 
     async def claim(self, run_id: RunId, *, worker: str, execution_id: str) -> Run:
@@ -160,10 +169,28 @@ class EventClient:
         body: JsonObject = {"ask_id": ask_id, "payload": payload}
         return _sequences(await self._post(f"runs/{_part(run_id)}/answer", body))[0]
 
-    async def cancel(self, run_id: RunId, *, event_id: str) -> int:
-        """Tell whoever executes the run to end it; the event's sequence."""
-        body: JsonObject = {"event_id": event_id}
+    async def cancel(
+        self,
+        run_id: RunId,
+        *,
+        event_id: str,
+        payload: JsonObject | None = None,
+        task_id: str | None = None,
+    ) -> int:
+        """Tell whoever executes the run to end it; the event's sequence.
+
+        If it still waits, with this task, it is settled as cancelled.
+        """
+        body: JsonObject = {"event_id": event_id, "payload": payload or {}, "task_id": task_id}
         return _sequences(await self._post(f"runs/{_part(run_id)}/cancel", body))[0]
+
+    async def delivered(self, run_id: RunId, *, through: int) -> None:
+        """Let the service forget what the run told before this settlement."""
+        await self._post(f"runs/{_part(run_id)}/delivered", {"through": through})
+
+    async def tell_home(self, home_id: str, snapshot: JsonObject) -> None:
+        """Let the service show what this home has open; it forgets it after a while."""
+        await self._post(f"homes/{quote(home_id, safe='')}", snapshot)
 
     async def status(self) -> JsonObject:
         """What is open at the service, in counts."""
@@ -173,14 +200,22 @@ class EventClient:
 
     @asynccontextmanager
     async def open(
-        self, cursors: Mapping[RunId, int], *, epoch: str | None
+        self,
+        cursors: Mapping[RunId, int],
+        *,
+        epoch: str | None,
+        types: Sequence[str] | None = None,
     ) -> AsyncIterator[HttpStream]:
-        """A stream of all later events of these runs: see `EventSource`."""
+        """A stream of all later events of these runs, or of some types: see `EventSource`."""
         import httpx
 
-        body = json_text(
-            {"run_ids": list(cursors), "since": list(cursors.values()), "epoch": epoch}
-        )
+        asked: JsonObject = {
+            "run_ids": list(cursors),
+            "since": list(cursors.values()),
+            "epoch": epoch,
+            "types": None if types is None else list(types),
+        }
+        body = json_text(asked)
         url = f"{self._url}/v1/agent/events/stream"
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         try:

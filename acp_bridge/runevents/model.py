@@ -6,6 +6,7 @@ error that names its field; nothing is guessed and nothing is dropped in silence
 
 import json
 import re
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final, NewType
 
@@ -36,6 +37,7 @@ PROGRESS: Final = frozenset({RUN_IN_PROGRESS, RUN_BLOCKED})
 """What is shown to the user and enters no inbox."""
 
 RUN_ERRORED: Final = "run_errored"
+RUN_CANCELLED: Final = "run_cancelled"
 
 ID_CHARS_MAX: Final = 128
 """Longer than any id that is made here, short enough for a hundred of them in one address."""
@@ -84,6 +86,10 @@ class StoredEvent:
     run_id: RunId
     text: str
 
+    def is_of(self, event_types: Collection[str]) -> bool:
+        """Whether it is of one of these types; the text begins with its type."""
+        return self.text[_TYPE_AT : self.text.index('"', _TYPE_AT)] in event_types
+
     def frame(self) -> bytes:
         """The event as one server-sent event."""
         rest = self.text[1:]
@@ -92,6 +98,9 @@ class StoredEvent:
     def event(self) -> RunEvent:
         """The event itself."""
         return event_from_json({**json.loads(self.text), "sequence": self.sequence})
+
+
+_TYPE_AT: Final = len('{"event_type":"')
 
 
 def stored_text(draft: EventDraft) -> str:

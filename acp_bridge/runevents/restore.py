@@ -10,6 +10,8 @@ from acp_bridge.vocabulary import SessionId
 
 logger = logging.getLogger(__name__)
 
+NOT_REGISTERED = 404
+
 
 async def restore(home: Home, session_id: SessionId) -> None:
     """Merge cursors, own run and children into the session, all by max.
@@ -33,6 +35,8 @@ async def restore(home: Home, session_id: SessionId) -> None:
         try:
             children = await home.source.children(run_id)
         except EventServiceError as error:
+            if error.status == NOT_REGISTERED:
+                return  # nobody can have registered a child with it
             wait_s = backoff.failed(error.status)
             logger.warning("children of %s not found: %s", session_id, error.details)
             if wait_s is None:

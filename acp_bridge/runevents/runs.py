@@ -5,6 +5,7 @@
     open                       registered without a task: its own process executes it
     waiting -> claimed         a worker took it; its execution id fences all earlier ones
     claimed -> settled         the worker said how it ended, or its lease lapsed
+    waiting -> settled         it was cancelled before a worker took it
     open | settled -> waiting  registered again with a task: it is continued
 """
 
@@ -28,8 +29,9 @@ RUN_STATES: Final[tuple[RunState, ...]] = get_args(RunState)
 class Run:
     """A registered run.
 
-    ``parent_id`` never changes. ``task`` is what a worker is to do, opaque here, and ``task_id``
-    its name: registering the same task again, because an answer was lost, changes nothing.
+    ``parent_id`` never changes. ``task`` is what a worker is to do, opaque here, and kept until a
+    worker has it for sure; ``task_id`` is its name: registering the same task again, because an
+    answer was lost, changes nothing.
     ``worker``, ``execution_id`` and ``lease_until_ms`` (milliseconds since the epoch) are set while
     a worker has it; ``settled_by`` is the execution that ended last.
     """
@@ -81,7 +83,7 @@ def claimed(run: Run, *, worker: str, execution_id: str, now_ms: int) -> Run:
         RunConflictError: nobody can have it now.
     """
     if run.state == "claimed" and run.execution_id == execution_id:
-        return leased(run, execution_id=execution_id, now_ms=now_ms)
+        return attrs.evolve(run, lease_until_ms=now_ms + LEASE_MS)
     if run.state != "waiting":
         raise RunConflictError(
             f"The run {run.run_id} is {run.state}, so it cannot be claimed: claim one that waits."
@@ -98,11 +100,13 @@ def claimed(run: Run, *, worker: str, execution_id: str, now_ms: int) -> Run:
 def leased(run: Run, *, execution_id: str, now_ms: int) -> Run:
     """The run with its lease renewed from now.
 
+    Its task goes: who renews has got it, and a log would write it again with every renewal.
+
     Raises:
         RunConflictError: it is not this execution's any more.
     """
     check_execution(run, execution_id)
-    return attrs.evolve(run, lease_until_ms=now_ms + LEASE_MS)
+    return attrs.evolve(run, lease_until_ms=now_ms + LEASE_MS, task=None)
 
 
 def settled(run: Run, execution_id: str) -> Run:
@@ -112,11 +116,27 @@ def settled(run: Run, execution_id: str) -> Run:
     return attrs.evolve(
         run,
         state="settled",
+        task=None,
         worker=None,
         execution_id=None,
         lease_until_ms=None,
         settled_by=execution_id,
     )
+
+
+def withdrawn(run: Run, task_id: str | None) -> Run:
+    """The run after its task was cancelled; the same object if a worker has it, or had.
+
+    ``task_id`` None: whatever task it has.
+    """
+    if run.state != "waiting" or task_id not in {None, run.task_id}:
+        return run
+    return attrs.evolve(run, state="settled", settled_by=withdrawal(run))
+
+
+def withdrawal(run: Run) -> str:
+    """What stands for the execution that a withdrawn task never had."""
+    return f"withdrawn:{run.task_id}"
 
 
 def has_lapsed(run: Run, now_ms: int) -> bool:

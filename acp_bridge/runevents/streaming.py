@@ -1,7 +1,7 @@
 """The streams of this process: carries out what the pure `Streamer` wants, each stream a task."""
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 class RunStreams:
     """Sessions' subscriptions. Every operation is synchronous; its IO happens in tasks.
 
-    ``epoch`` is the log that the cursors are of; None until a stream has said.
+    ``epoch`` is the log that the cursors are of; None until a stream has said. ``changed`` is
+    called when `snapshot` may say something else, ``was_reset`` when the log is another one.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class RunStreams:
         delivery: Delivery,
         store: CursorStore,
         outside: Outside,
+        changed: Callable[[], None] = lambda: None,
+        was_reset: Callable[[], None] = lambda: None,
     ) -> None:
         self.core = Streamer()
         self.source = source
@@ -46,6 +49,8 @@ class RunStreams:
         self.store = store
         self.outside = outside
         self.epoch: str | None = None
+        self._changed = changed
+        self._was_reset = was_reset
         self._tasks = tasks
         self._drivers: dict[int, Driver] = {}
         self._locks: dict[SessionId, anyio.Lock] = {}
@@ -109,9 +114,11 @@ class RunStreams:
         logger.warning("the event log was reset: now %s, was %s", epoch, self.epoch)
         self.epoch = epoch
         self.apply(self.core.log_was_reset())
+        self._was_reset()
 
     def apply(self, effects: list[Effect]) -> None:
         """Carry out what the core wants."""
+        self._changed()
         for effect in effects:
             match effect:
                 case Open(session_id, generation):
@@ -144,13 +151,27 @@ class RunStreams:
 
 @asynccontextmanager
 async def run_streams(
-    *, source: EventSource, delivery: Delivery, store: CursorStore, outside: Outside
+    *,
+    source: EventSource,
+    delivery: Delivery,
+    store: CursorStore,
+    outside: Outside,
+    changed: Callable[[], None] = lambda: None,
+    was_reset: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[RunStreams]:
     """Streams for as long as the context is open; at its end none is left."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            yield RunStreams(tasks, source=source, delivery=delivery, store=store, outside=outside)
+            yield RunStreams(
+                tasks,
+                source=source,
+                delivery=delivery,
+                store=store,
+                outside=outside,
+                changed=changed,
+                was_reset=was_reset,
+            )
         except Exception as error:  # noqa: BLE001  # raised again: a task group would wrap it
             failure = error
         tasks.cancel_scope.cancel()

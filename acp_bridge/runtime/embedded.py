@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.abc
@@ -44,9 +44,11 @@ from acp_bridge.sessions.paths import INDEX_NAME, session_folder
 from acp_bridge.sessions.store import SessionStore
 from acp_bridge.sessions.writer import LogWriter
 from acp_bridge.subagents.limits import Limits
-from acp_bridge.vocabulary import McpServer, Mode, SessionId
+from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
 if TYPE_CHECKING:
+    from acp_bridge.sessions.query import LiveLog
+    from acp_bridge.subagents.remote_home import RemoteHome
     from acp_bridge.subagents.service import SubagentService
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,9 @@ class EmbeddedRuntime(TaskHolder):
     ``mode`` is what a session begins with; ``tools`` is called by the first turn, and those of
     `subagents` come behind them. ``home`` holds ``sessions/``, ``attachments/`` and ``spill/``.
     ``limits`` are those of subagents; ``detaches``: no prompt waits for them. ``servers`` are the
-    user's MCP servers by name, for every session. ``reads_instructions``: AGENTS.md files count.
+    user's MCP servers by name, for every session. ``reads_instructions``: AGENTS.md files count;
+    that of all projects is in ``people_home``, None: in ``home``. ``durable`` is as for
+    `SessionStore`. ``remote`` lets subagents work on other machines.
     """
 
     def __init__(
@@ -86,11 +90,16 @@ class EmbeddedRuntime(TaskHolder):
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
         reads_instructions: bool = True,
+        people_home: Path | None = None,
+        durable: bool = True,
+        remote: "RemoteHome | None" = None,
     ) -> None:
         super().__init__()
-        self._home = home
+        self._people_home = people_home or home
         self._reads_instructions = reads_instructions
-        self._store = SessionStore(home / "sessions", clock=outside.clock, index=home / INDEX_NAME)
+        self._store = SessionStore(
+            home / "sessions", clock=outside.clock, index=home / INDEX_NAME, durable=durable
+        )
         self._catalog = catalog
         self._mode = mode
         self._detaches = detaches
@@ -109,11 +118,14 @@ class EmbeddedRuntime(TaskHolder):
             compacts=compacts,
         )
         self._limits = limits
+        self._remote = remote
         self._children = LateChildren(self._made_subagents, lambda: self._subagents)
         self._tools = ToolBox(lambda: [*tools(), *self._control_tools()])
         self._tools_that_ask = ToolBox(lambda: [*self._tools.values(), *asking_tools()])
         self._open: OpenSessions[HarnessSession] = OpenSessions()
         self._places = 0
+        if remote is not None:
+            remote.bind(self._subagents, self._store, limits)
 
     @cached_property
     def _subagents(self) -> "SubagentService":
@@ -128,6 +140,7 @@ class EmbeddedRuntime(TaskHolder):
             clock=self._outside.clock,
             new_id=self._outside.new_id,
             limits=self._limits,
+            elsewhere=self._remote,
         )
 
     def _made_subagents(self) -> "SubagentService | None":
@@ -138,6 +151,11 @@ class EmbeddedRuntime(TaskHolder):
         """Whether this is a subagent that works here."""
         made = self._made_subagents()
         return made is not None and made.is_live(session_id)
+
+    async def __aenter__(self) -> Self:
+        if self._remote is not None:  # its streams end after the sessions
+            await self.surround(self._remote.running())
+        return await super().__aenter__()
 
     def begin(self) -> None:
         """Clear away old spilled output, beside the first sessions."""
@@ -256,6 +274,53 @@ class EmbeddedRuntime(TaskHolder):
         now_ms = self._outside.clock()
         return self._store.fork(session_id, new_id=new_id, created_at_ms=now_ms, cwd=str(cwd))
 
+    async def take_child(
+        self,
+        header: Header,
+        events: Sequence[Event],
+        *,
+        choices: Choices,
+        place: str,
+        client: Client,
+    ) -> HarnessSession:
+        """A subagent that another process has delegated: a session on a log of its own here.
+
+        ``header`` and ``events`` are the log as that process has it, ``place`` counts if it names
+        none. Its own subagents work here too.
+
+        Raises:
+            SessionConflictError: it is here already, or the rows are not a log's from its start.
+            LocalProtocolError: they are no sound log.
+            StoreFailedError: the disk refused.
+        """
+        session_id = SessionId(header.session_id)
+        if self._open.is_taken(session_id):
+            raise SessionConflictError(f"Session {session_id} is open already.")
+        async with self._open.moving(session_id):
+            writer = self._store.create(header)
+            await anyio.to_thread.run_sync(writer.adopt, events)
+            memory = SessionMemory(events)
+            place = memory.place or place
+            desk = self._desk(writer, choices, client, memory, place, self._tools)
+            self._give_servers(desk, ())
+            session = HarnessSession(desk)
+            self._open.add(session_id, session)
+            self.run(partial(self._serve, session))
+        await desk.servers.ready()  # its first turn is not a prompt's, which would wait
+        return session
+
+    def live(self, session_id: SessionId) -> "LiveLog | None":
+        """The log of the session that is open here under this id, a subagent's included."""
+        return next((one for one in self._live() if one.header.session_id == session_id), None)
+
+    def interrupt(self, caller_id: SessionId, child_id: SessionId) -> None:
+        """End the current turn of a subagent below a session.
+
+        Raises:
+            SubagentRefusedError: it is none of it, or no turn of it runs.
+        """
+        self._subagents.interrupt(caller_id, child_id)
+
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
         if self._works_below(session_id):
@@ -265,6 +330,8 @@ class EmbeddedRuntime(TaskHolder):
             if live is not None:
                 await live.close()
             await anyio.to_thread.run_sync(self._store.delete, session_id, refuse_child)
+            if self._remote is not None:
+                await self._remote.deleted(session_id)
 
     async def close(self) -> None:
         """Close every session."""
@@ -288,6 +355,8 @@ class EmbeddedRuntime(TaskHolder):
         memory = SessionMemory(writer.events)
         choices, notice = stored_choices(self._catalog, memory, self._mode)
         session = await self._start(writer, choices, client, extras, memory=memory)
+        if self._remote is not None:
+            await self._subagents.pick_up(session)
         if notice is not None:
             session.note(notice)
         return session
@@ -314,6 +383,8 @@ class EmbeddedRuntime(TaskHolder):
         desk.fork = partial(self._fork_of, desk.session_id, desk.cwd)
         session = HarnessSession(desk, detaches=self._detaches)
         self._open.add(session.session_id, session)
+        if self._remote is not None:
+            self._remote.opened(session, is_new=not session.events)
         self.run(partial(self._serve, session))
         with anyio.CancelScope(shield=True):  # else a cancel would leave it open for nobody
             await session.take(extras)
@@ -335,7 +406,7 @@ class EmbeddedRuntime(TaskHolder):
 
         def sources() -> Sources:
             return Sources(
-                home=self._home,
+                home=self._people_home,
                 cwd=cwd,
                 folders=given.folders,
                 reads_instructions=self._reads_instructions,
@@ -382,6 +453,8 @@ class EmbeddedRuntime(TaskHolder):
             logger.exception("session %s: it could not be served", session.session_id)
         finally:
             self._open.remove(session.session_id)
+            if self._remote is not None:
+                self._remote.closed(session.session_id)
 
     # --- what subagents need (`subagents.service.Host`) -----------------------------------------
 
@@ -409,7 +482,7 @@ class EmbeddedRuntime(TaskHolder):
         """Run ``work`` in a task of this runtime."""
         self.group.start_soon(work)
 
-    def _live(self) -> Sequence[HarnessSession]:
+    def _live(self) -> "Sequence[LiveLog]":
         """Every session that is open here, children included; called from threads."""
         made = self._made_subagents()
         return [*self._open.all(), *(() if made is None else made.sessions())]

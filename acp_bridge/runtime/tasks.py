@@ -1,6 +1,6 @@
 """A runtime as an async context manager: its sessions live in its task group and end before it."""
 
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +20,10 @@ class TaskHolder:
         """Owner of every task of this runtime."""
         assert self._group is not None, "use the runtime as a context manager"
         return self._group
+
+    async def surround(self, context: AbstractAsyncContextManager[None]) -> None:
+        """Enter something before the group; it is left after it."""
+        await self._stack.enter_async_context(context)
 
     def begin(self) -> None:
         """What starts as soon as there is a group."""

@@ -323,12 +323,17 @@ class SessionStore:
         return self._root / project_folder(header.cwd) / folder_name
 
     def open(
-        self, session_id: str, check: Callable[[Header], None] = lambda _header: None
+        self,
+        session_id: str,
+        check: Callable[[Header], None] = lambda _header: None,
+        *,
+        repairs: bool = True,
     ) -> LogWriter:
         """A stored session, locked for writing; a torn tail is cut and an open turn is closed.
 
         The whole log is validated before anything is changed, so a refusal changes nothing; and
-        ``check`` may refuse it by its header.
+        ``check`` may refuse it by its header. Without ``repairs`` its open turn stays open: whoever
+        runs it elsewhere goes on with it.
 
         Raises:
             Whatever ``check`` raises.
@@ -347,11 +352,12 @@ class SessionStore:
             os.close(lock)
             raise disk_error(session_id, "written", error) from error
         writer = LogWriter(loaded.state, log.events, clock=self._clock, file=file)
-        try:
-            writer.repair()
-        except BaseException:
-            writer.close()
-            raise
+        if repairs:
+            try:
+                writer.repair()
+            except BaseException:
+                writer.close()
+                raise
         return writer
 
     def _load_locked(self, session_id: str, check: Callable[[Header], None]) -> tuple[Loaded, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from acp_bridge.errors import (
     BridgeError,
     LocalProtocolError,
+    SessionConflictError,
     SessionCorruptError,
     SessionUnsupportedError,
 )
@@ -59,6 +60,26 @@ class LogWriter:
         now = self._clock()
         return self._append(drafts, [now] * len(drafts))
 
+    def adopt(self, events: Sequence[Event]) -> None:
+        """Take rows that another process has made of this log, with the seq and time they have.
+
+        One durable batch, all or nothing; blocks, and is called, as `append`.
+
+        Raises:
+            SessionConflictError: they do not continue the log; nothing changed.
+            LocalProtocolError: a row would make the log unsound; nothing changed.
+            StoreFailedError: the disk refused; nothing changed.
+        """
+        with self._mutex:
+            self._check_open()
+            for place, event in enumerate(events, start=self.state.next_seq):
+                if event.seq != place:
+                    raise SessionConflictError(
+                        f"Session {self.header.session_id:.100} goes on with row {place}, and row "
+                        f"{event.seq} was brought."
+                    )
+            self._take(events)
+
     def repair(self) -> list[Event]:
         """Close a turn that was cut off and mark the new opening: one batch, [] if none is needed.
 
@@ -73,22 +94,28 @@ class LogWriter:
 
     def _append(self, drafts: Sequence[Draft], times_ms: Sequence[int]) -> list[Event]:
         with self._mutex:
-            if self._is_closed:
-                raise LocalProtocolError(
-                    f"The log of session {self.header.session_id:.100} was closed before."
-                )
-            if not drafts:
-                return []
+            self._check_open()
             for draft in drafts:
                 check_draft(draft)
             events = _placed(drafts, self.state.next_seq, times_ms)
-            try:
-                self._write(self._checked(events))
-            except BaseException:
-                self.state.rebuild(self.events)
-                raise
-            self.events.extend(events)
+            self._take(events)
             return events
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LocalProtocolError(
+                f"The log of session {self.header.session_id:.100} was closed before."
+            )
+
+    def _take(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        try:
+            self._write(self._checked(events))
+        except BaseException:
+            self.state.rebuild(self.events)
+            raise
+        self.events.extend(events)
 
     def _checked(self, events: Sequence[Event]) -> bytes:
         """The batch's lines, after the state machine that judges stored logs has taken them."""

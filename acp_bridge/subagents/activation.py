@@ -4,16 +4,19 @@ The table changes between awaits only, so what is found in it holds until the ne
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import anyio
 import attrs
 
 from acp_bridge.errors import BridgeError
+from acp_bridge.harness.inbox import Target
 from acp_bridge.harness.session import HarnessSession
-from acp_bridge.harness.waiting import WaitingPrompt
+from acp_bridge.ports import Consumer
+from acp_bridge.sessions import Header
 from acp_bridge.sessions.surface import text_of
 from acp_bridge.sessions.validation.blocks import message_of
 from acp_bridge.subagents.messages import notice_message
@@ -23,6 +26,9 @@ from acp_bridge.vocabulary import (
     ChildFinished,
     ChildSaid,
     ChildStarted,
+    Draft,
+    Event,
+    JsonObject,
     Mode,
     OwnEvent,
     RuntimeEvent,
@@ -30,9 +36,65 @@ from acp_bridge.vocabulary import (
     TurnEnd,
 )
 
+if TYPE_CHECKING:
+    from acp_bridge.subagents.elsewhere import RemoteSession
+
 logger = logging.getLogger(__name__)
 
 ChildMode: TypeAlias = Literal["continuable", "one-shot"]
+
+
+class Work(Protocol):
+    """What a child was set to do."""
+
+    async def ended(self) -> TurnEnd:
+        """Wait for its end."""
+
+
+class ChildSession(Protocol):
+    """A child's session: one of this process (`HarnessSession`), or one that works elsewhere."""
+
+    @property
+    def session_id(self) -> SessionId:
+        """Its id."""
+
+    @property
+    def header(self) -> Header:
+        """Its header."""
+
+    @property
+    def cwd(self) -> Path:
+        """Its working folder."""
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Its log as consumers were told it."""
+
+    def attach(self, consumer: Consumer) -> None:
+        """Tell ``consumer`` everything from now on."""
+
+    def awake(self, title: str = "") -> Work:
+        """Run what its inbox holds, until nothing is owed any more."""
+
+    def cancel(self, why: Abort = "user") -> None:
+        """End it and what works below it."""
+
+    def interrupt(self, why: Abort) -> bool:
+        """End its turn alone; False: none runs."""
+
+    async def receive(
+        self, rows: Sequence[Draft], message: JsonObject | None, target: Target
+    ) -> None:
+        """Append rows and put a message, if there is one, into its inbox, in one batch."""
+
+    async def steer(self, message: JsonObject) -> bool:
+        """Put a message before its next step; False: nothing runs, or it ends."""
+
+    async def take_mode(self, given: Callable[[], Mode]) -> None:
+        """Go on in the mode that its parent has now."""
+
+    async def close(self) -> None:
+        """Release its log. Idempotent."""
 
 
 @attrs.define(eq=False)
@@ -46,6 +108,11 @@ class Activation:
 
     ``begun`` is set when ``session`` is there, or never will be; ``closed`` when its log is
     released; ``gone`` when its parent was told, and ``end`` and ``answer`` are final.
+
+    ``elsewhere`` is its session, before that begins, if another process executes it.
+    ``notice_id`` names the message that tells of its end, None: by chance; ``is_told`` says that
+    nothing of the end is owed to the parent any more. ``calls`` are the calls that sent it
+    messages, by the messages' ids.
     """
 
     child_id: SessionId
@@ -54,7 +121,8 @@ class Activation:
     label: str
     mode: ChildMode
     call_id: CallId
-    session: HarnessSession | None = None
+    session: ChildSession | None = None
+    elsewhere: "RemoteSession | None" = None
     first_seq: int = 0
     abort: Abort | None = None
     is_quiet: bool = False
@@ -63,6 +131,9 @@ class Activation:
     gone: anyio.Event = attrs.field(factory=anyio.Event)
     end: TurnEnd = attrs.field(factory=lambda: TurnEnd("aborted"))
     answer: str | None = None
+    notice_id: str | None = None
+    calls: dict[str, CallId] = attrs.field(factory=dict)
+    is_told: bool = False
 
     def parents_mode(self) -> Mode:
         """The mode that its parent has now."""
@@ -75,7 +146,7 @@ class Activation:
         if self.session is not None:
             self.session.cancel(why)
 
-    def begin(self, session: HarnessSession, *, task: str) -> WaitingPrompt:
+    def begin(self, session: ChildSession, *, task: str) -> Work:
         """Tell of the child and let it work: no await, so nothing comes between."""
         tell, child_id = self.root.tell, self.child_id
         self.session = session
@@ -104,13 +175,17 @@ class Activation:
 
     def last_words(self) -> str | None:
         """The text of its last message since it began to work, if there is any."""
-        events = [] if self.session is None else self.session.events[self.first_seq :]
-        for event in reversed(events):
-            if event.type == "assistant/message":
-                text = text_of(message_of(event)).strip()
-                if text:
-                    return text
-        return None
+        return None if self.session is None else last_words(self.session.events[self.first_seq :])
+
+
+def last_words(events: Sequence[Event]) -> str | None:
+    """The text of the last message in some rows, if there is any."""
+    for event in reversed(events):
+        if event.type == "assistant/message":
+            text = text_of(message_of(event)).strip()
+            if text:
+                return text
+    return None
 
 
 class Activations:
@@ -163,8 +238,16 @@ class Activations:
         finally:
             activation.begun.set()
 
-    async def see_to_end(self, activation: Activation, work: WaitingPrompt) -> None:
-        """Wait until the child has settled, release its log, and tell of it."""
+    async def see_to_end(
+        self,
+        activation: Activation,
+        work: Work,
+        after: Callable[[Activation], Awaitable[None]],
+    ) -> None:
+        """Wait until the child has settled, release its log, and tell of it.
+
+        ``after`` may set it to work again, before its parent could think that nothing is owed.
+        """
         session = activation.session
         assert session is not None
         try:
@@ -182,7 +265,8 @@ class Activations:
                         activation.answer,
                     )
                 )
-                await self._tell_parent(activation)
+                activation.is_told = await self._tell_parent(activation)
+                await after(activation)
                 self._forget(activation)
 
     def _release(self, activation: Activation) -> None:
@@ -194,19 +278,25 @@ class Activations:
         activation.gone.set()
         activation.parent.stir()
 
-    async def _tell_parent(self, activation: Activation) -> None:
-        """The notice of a settlement; a one-shot child's caller has waited for it instead."""
+    async def _tell_parent(self, activation: Activation) -> bool:
+        """The notice of a settlement; a one-shot child's caller has waited for it instead.
+
+        False: the parent has yet to be told.
+        """
+        parent, notice_id = activation.parent, activation.notice_id
         if activation.mode == "one-shot" or activation.abort == "disposed":
-            return
+            return activation.abort != "disposed"
+        if notice_id is not None and parent.has_message(notice_id):
+            return True  # told before a restart
         message = notice_message(
             activation.child_id,
             activation.label,
             activation.end,
             activation.answer,
-            message_id=self._new_id(),
+            message_id=notice_id or self._new_id(),
         )
         try:
-            await activation.parent.notify(message, wakes=not activation.is_quiet)
+            return await parent.notify(message, wakes=not activation.is_quiet)
         except BridgeError as failure:
             logger.warning(
                 "session %s: the end of subagent %s could not be told: %s",
@@ -214,3 +304,4 @@ class Activations:
                 activation.child_id,
                 failure.details,
             )
+            return False

@@ -62,4 +62,8 @@ def fork(store: SessionStore, birth: Birth) -> LogWriter:
 
 
 PROVIDERS: Final[Mapping[str, Provider]] = {"spawn": spawn, "fork": fork}
-"""Every provider there is, by the name that descriptors give it."""
+"""Every way in which a log begins, by the name that descriptors give a child that works here."""
+
+REMOTE: Final = "remote"
+"""The provider that descriptors name of a child that another process executes. Its log begins as
+that of a local one does, by ``spawn`` or ``fork``."""

@@ -96,6 +96,24 @@ def no_provider(name: str) -> SubagentRefusedError:
     )
 
 
+def no_events_home(child_id: str) -> SubagentRefusedError:
+    """It works on other machines, and nothing here reaches them."""
+    return SubagentRefusedError(
+        f"Subagent {child_id:.100} works on another machine: set the events home (--events) to wake"
+        " it.",
+        refusal_code=NO_PROVIDER,
+    )
+
+
+def bad_run_id(session_id: str) -> SubagentRefusedError:
+    """The event service takes no such id."""
+    return SubagentRefusedError(
+        f"Session {session_id:.100} cannot have subagents on other machines: its id has letters or"
+        " a length that the event service does not take. Do the work yourself.",
+        refusal_code=NO_PROVIDER,
+    )
+
+
 def conflict(child_id: str, why: str) -> SubagentRefusedError:
     """It is at work, and not for this caller."""
     return SubagentRefusedError(

@@ -24,16 +24,18 @@ from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog
-from acp_bridge.sessions import LogWriter, SessionQuery, SessionRecord, SessionStore
+from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionRecord, SessionStore
+from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents import refusals
-from acp_bridge.subagents.activation import Activation, Activations
+from acp_bridge.subagents.activation import Activation, Activations, ChildSession, Work
 from acp_bridge.subagents.asking import ChildClient
 from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
 from acp_bridge.subagents.delegation import Delegation, birth_rows
 from acp_bridge.subagents.descriptor import Descriptor
+from acp_bridge.subagents.elsewhere import Elsewhere, PendingRun, RemoteSession
 from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import relay_message, task_message
-from acp_bridge.subagents.providers import PROVIDERS, Birth, Provider
+from acp_bridge.subagents.providers import PROVIDERS, REMOTE, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants
 from acp_bridge.vocabulary import (
     Abort,
@@ -77,6 +79,7 @@ class SubagentService:
     """Implements `ports.ChildRunner`, and is what the control tools ask.
 
     ``query`` None: nothing can be listed. ``clock`` and ``new_id`` are as in `harness.desk.World`.
+    ``elsewhere`` lets children work in other processes; None: all work here.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class SubagentService:
         new_id: Callable[[], str],
         limits: Limits = Limits(),  # noqa: B008  # frozen
         providers: Mapping[str, Provider] = PROVIDERS,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._host = host
         self._store = store
@@ -99,6 +103,7 @@ class SubagentService:
         self._new_id = new_id
         self._limits = limits
         self._providers = providers
+        self._elsewhere = elsewhere
         self._working = Activations(new_id)
         self._nurseries: WeakKeyDictionary[HarnessSession, _Nursery] = WeakKeyDictionary()
         self._created_at_ms = 0
@@ -132,8 +137,13 @@ class SubagentService:
     def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
         """As `ports.LiveSession.cancel_child`."""
         one = self._working.get(child_id)
-        if one is not None and one.root.session_id == root_id:
-            one.stop("user", is_quiet=False)
+        if one is not None:
+            if one.root.session_id == root_id:
+                one.stop("user", is_quiet=False)
+            return
+        for remote in self._remote():
+            if remote.header.parent_session == root_id and remote.cancel_below(child_id, "user"):
+                return
 
     async def give_mode(self, parent_id: SessionId) -> None:
         """As `ports.ChildRunner.give_mode`: a child never has more rights than its parent."""
@@ -154,13 +164,60 @@ class SubagentService:
 
     # --- what the runtime asks ------------------------------------------------------------------
 
-    def sessions(self) -> Sequence[HarnessSession]:
-        """The children that are live: published, and not closed yet."""
-        return [one.session for one in self._working.live() if one.session is not None]
+    def sessions(self) -> Sequence[LiveLog]:
+        """The children that are live, here or elsewhere: published, and not closed yet."""
+        here = [one.session for one in self._working.live() if one.session is not None]
+        return [*here, *(log for remote in self._remote() for log in remote.below())]
+
+    def _remote(self) -> Sequence[RemoteSession]:
+        live = [one.elsewhere for one in self._working.live()]
+        return [session for session in live if session is not None]
 
     def is_live(self, session_id: SessionId) -> bool:
-        """Whether the session is a child at work here."""
-        return self._working.get(session_id) is not None
+        """Whether the session is a child at work here, or told of here."""
+        return any(log.header.session_id == session_id for log in self.sessions()) or (
+            self._working.get(session_id) is not None
+        )
+
+    async def pick_up(self, root: HarnessSession) -> None:
+        """Let the children of a reopened root go on that were at work elsewhere meanwhile."""
+        elsewhere = self._elsewhere
+        if elsewhere is None:
+            return
+        with anyio.CancelScope(shield=True):
+            try:
+                for run in await elsewhere.pending(root):
+                    try:
+                        await self.adopt(root, run)
+                    except BridgeError as failure:
+                        await elsewhere.cannot_adopt(run, failure)
+            except BridgeError as failure:
+                logger.warning("session %s: %s", root.session_id, failure.details)
+            elsewhere.ready(root)
+
+    async def adopt(self, root: HarnessSession, run: PendingRun) -> None:
+        """A child that is at work elsewhere, seen from here again; its log stays as it is.
+
+        Raises:
+            SubagentRefusedError: it is no child of this root.
+            BridgeError: its log cannot be opened.
+        """
+        assert self._elsewhere is not None
+
+        def check(header: Header) -> None:
+            if header.origin != "subagent" or header.parent_session != root.session_id:
+                raise refusals.not_yours(run.child_id)
+
+        activation = Activation(run.child_id, root, root, run.label, run.mode, run.call_id)
+        with self._working.admitted(activation):
+            opens = partial(self._store.open, run.child_id, check, repairs=False)
+            writer = await anyio.to_thread.run_sync(opens)
+            activation.first_seq = run.first_seq
+            session = await self._elsewhere.child(activation, writer, run)
+            activation.elsewhere = session
+            self._begin(activation, session, task=run.task)
+        if run.mode == "one-shot":
+            activation.stop("parent", is_quiet=True)  # nobody waits for its answer any more
 
     # --- what the tools ask ---------------------------------------------------------------------
 
@@ -177,6 +234,9 @@ class SubagentService:
 
     async def _delegate(self, ask: Delegation, parent: HarnessSession) -> Activation:
         provider = self._provider(ask.provider)
+        is_remote = self.delegates_elsewhere(parent.session_id)
+        if is_remote and self._elsewhere is not None:
+            self._elsewhere.check_parent(parent.session_id)
         self._check_room(parent)
         self._created_at_ms = max(self._clock(), self._created_at_ms + 1)
         birth = Birth(SessionId(self._new_id()), parent.header, self._created_at_ms, ask.cwd)
@@ -186,13 +246,21 @@ class SubagentService:
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
             writer = await anyio.to_thread.run_sync(provider, self._store, birth)
             memory, choices = SessionMemory(writer.events), parent.choices
-            rows = birth_rows(ask, choices, before=memory.mode)
-            session = await self._opened(activation, writer, choices, memory, place)
+            named = attrs.evolve(ask, provider=REMOTE) if is_remote else ask
+            rows = birth_rows(named, choices, before=memory.mode)
+            is_at = _Place(place, ask.task, is_remote=is_remote)
+            session = await self._opened(activation, writer, choices, memory, is_at)
             message = task_message(ask.task, message_id=self._new_id())
             await _receive(session, rows, message, "next-turn")
             await self._list_in_parent(activation, birth)
             self._begin(activation, session, task=ask.task)
         return activation
+
+    def delegates_elsewhere(self, caller_id: SessionId | None) -> bool:
+        """Whether its children begin in another process: a root's may, a child's work beside it."""
+        elsewhere = self._elsewhere
+        is_root = caller_id is not None and self._host.root(caller_id) is not None
+        return elsewhere is not None and elsewhere.delegates and is_root
 
     async def list_children(self, caller_id: SessionId | None) -> Sequence[Child | Diagnostic]:
         """The direct continuable children of a session: see `catalog`.
@@ -231,6 +299,7 @@ class SubagentService:
                 raise refusals.not_yours(child_id)
             if one.mode == "one-shot":
                 raise refusals.not_continuable(child_id)
+            one.calls[str(message["id"])] = call_id
             if one.session is None:
                 await one.begun.wait()
             elif await one.session.steer(message):
@@ -240,6 +309,26 @@ class SubagentService:
                 await one.closed.wait()  # it ends just now, and is woken then
         await self._wake(caller, call_id, child_id, text, message)
         return False
+
+    async def _after(self, activation: Activation) -> None:
+        """Messages that came too late for a child set it to work again."""
+        session = activation.elsewhere
+        parent = activation.parent
+        if session is None or not session.late or not activation.is_told:
+            return
+        if activation.abort is not None or parent.cancelling:
+            return
+        last = session.late[-1]
+        try:
+            await self._wake(parent, last.call_id, activation.child_id, last.text, None)
+        except BridgeError as failure:
+            # They are in its log: whatever wakes it next runs them.
+            logger.warning(
+                "session %s: subagent %s got a message too late and cannot be woken: %s",
+                parent.session_id,
+                activation.child_id,
+                failure.details,
+            )
 
     def interrupt(self, caller_id: SessionId | None, child_id: SessionId) -> None:
         """End a running child's current turn; what waits for it stays in its log.
@@ -262,9 +351,12 @@ class SubagentService:
         call_id: CallId,
         child_id: SessionId,
         text: str,
-        message: JsonObject,
+        message: JsonObject | None,
     ) -> None:
-        """Open a complete child again; a refusal is decided before a byte of it changes."""
+        """Open a complete child again; a refusal is decided before a byte of it changes.
+
+        ``message`` None: its inbox holds what it is to do.
+        """
         if self._host.root(child_id) is not None:
             raise refusals.not_yours(child_id)
         self._check_room(caller)
@@ -273,6 +365,8 @@ class SubagentService:
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
             found = await anyio.to_thread.run_sync(self._look_at, caller.session_id, child_id)
             activation.label = found.label
+            if found.provider == REMOTE and self._elsewhere is not None:
+                await self._elsewhere.check_idle(child_id)
             try:
                 writer = await anyio.to_thread.run_sync(self._store.open, child_id)
             except SessionConflictError as error:
@@ -288,8 +382,9 @@ class SubagentService:
             is_same = memory.mode == choices.mode
             rows = [] if is_same else delegated_rows(choices.mode, before=memory.mode)
             place = memory.place or _place_among_listed(caller, child_id)
-            session = await self._opened(activation, writer, choices, memory, place)
-            if notice is not None:
+            is_at = _Place(place, text, is_remote=found.provider == REMOTE)
+            session = await self._opened(activation, writer, choices, memory, is_at)
+            if notice is not None and isinstance(session, HarnessSession):
                 session.note(notice)
             await _receive(session, rows, message, "next-step")
             self._begin(activation, session, task=text)
@@ -309,7 +404,10 @@ class SubagentService:
         record = SessionRecord(header=header, is_live=False)
         match descriptor_of(SessionQuery(self._store), parent_id, record):
             case Descriptor() as found:
-                self._provider(found.provider)
+                if found.provider != REMOTE:
+                    self._provider(found.provider)
+                elif self._elsewhere is None:
+                    raise refusals.no_events_home(child_id)
                 return found
             case None:
                 raise refusals.not_continuable(child_id)
@@ -322,20 +420,36 @@ class SubagentService:
         writer: LogWriter,
         choices: Choices,
         memory: SessionMemory,
-        place: str,
-    ) -> HarnessSession:
+        is_at: "_Place",
+    ) -> ChildSession:
         """The child's session, unless it was stopped meanwhile."""
         if activation.abort is not None:
             await anyio.to_thread.run_sync(writer.close)
             raise refusals.caller_ending()
         activation.first_seq = len(writer.events)
+        if is_at.is_remote:
+            assert self._elsewhere is not None
+            run = PendingRun(
+                child_id=activation.child_id,
+                parent_id=activation.parent.session_id,
+                label=activation.label,
+                mode=activation.mode,
+                call_id=activation.call_id,
+                task=is_at.task,
+                place=is_at.place,
+                model_id=choices.model_id,
+                effort=choices.effort,
+                first_seq=activation.first_seq,
+            )
+            activation.elsewhere = await self._elsewhere.child(activation, writer, run)
+            return activation.elsewhere
         client = ChildClient(activation.root.client, activation.child_id)
         return self._host.start_child(
             writer,
             choices=choices,
             client=client,
             memory=memory,
-            place=place,
+            place=is_at.place,
             root=activation.root,
         )
 
@@ -359,16 +473,21 @@ class SubagentService:
                 failure.details,
             )
 
-    def _begin(self, activation: Activation, session: HarnessSession, *, task: str) -> None:
+    def _begin(self, activation: Activation, session: ChildSession, *, task: str) -> None:
         work = activation.begin(session, task=task)
-        self._host.run(partial(self._working.see_to_end, activation, work))
+        self._host.run(partial(self._see_to_end, activation, work))
+
+    async def _see_to_end(self, activation: Activation, work: Work) -> None:
+        await self._working.see_to_end(activation, work, self._after)
 
     # --- who may, and how many ------------------------------------------------------------------
 
     def _caller(self, caller_id: SessionId | None) -> HarnessSession:
         one = self._working.get(caller_id)
-        found = one.session if one is not None else None
-        if found is None and caller_id is not None:
+        session = one.session if one is not None else None
+        # One that works elsewhere calls nothing here.
+        found = session if isinstance(session, HarnessSession) else None
+        if one is None and caller_id is not None:
             found = self._host.root(caller_id)
         if found is None:
             raise refusals.caller_missing()
@@ -403,6 +522,15 @@ class SubagentService:
         return found
 
 
+@attrs.frozen(slots=True)
+class _Place:
+    """Where a child works, and what it is told to do there."""
+
+    place: str
+    task: str
+    is_remote: bool = attrs.field(kw_only=True)
+
+
 @attrs.define(slots=True)
 class _Nursery:
     """How many children a session has had, and who of them comes first.
@@ -434,7 +562,7 @@ def _place_among_listed(parent: HarnessSession, child_id: SessionId) -> str:
 
 
 async def _receive(
-    session: HarnessSession, rows: Sequence[Draft], message: JsonObject, target: Target
+    session: ChildSession, rows: Sequence[Draft], message: JsonObject | None, target: Target
 ) -> None:
     """Put what a child is to do into its log; one that cannot take it is closed again."""
     try:

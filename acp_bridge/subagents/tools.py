@@ -114,7 +114,9 @@ class SubagentTool(_ControlTool):
         if not label or not task.strip():
             return invalid_arguments("description and prompt must not be empty")
         folder = None if given is None else absolute_path(given, context.cwd)
-        if folder is not None and not await _is_folder(folder):
+        # One on another machine is looked for there.
+        is_here = not self._service.delegates_elsewhere(context.session_id)
+        if folder is not None and is_here and not await _is_folder(folder):
             return invalid_arguments(f'property "cwd" is no folder: {shown_path(folder)}')
         waits = flag(arguments, "wait")
         ask = Delegation(

@@ -34,14 +34,15 @@ def _nothing() -> None:
 async def end_of_life(
     on_end: Callable[[Ending], None],
     *,
-    parent_pid: int,
+    parent_pid: int | None,
     before_exit: Callable[[], None] = _nothing,
 ) -> None:
     """Call ``on_end`` at the first sign, once; run this beside the work, and cancel it last.
 
     It goes on to guard the clean-up: a second signal calls ``before_exit`` (which should kill what
     must not survive, and must not block) and exits at once. ``parent_pid`` is the parent as it was
-    at the start (`stdio.Stdio.parent_pid`). The signals' handlers of before are back when it ends.
+    at the start (`stdio.Stdio.parent_pid`), None: we outlive it. Signals that are ignored stay so.
+    The signals' handlers of before are back when it ends.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
@@ -54,10 +55,11 @@ async def end_of_life(
 
 
 async def _watch(
-    on_end: Callable[[Ending], None], parent_pid: int, before_exit: Callable[[], None]
+    on_end: Callable[[Ending], None], parent_pid: int | None, before_exit: Callable[[], None]
 ) -> None:
     ended = False
-    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with anyio.open_signal_receiver(*heard) as signals:
         while True:
             number = None
             with anyio.move_on_after(PARENT_POLL_S):
@@ -69,6 +71,6 @@ async def _watch(
                     os._exit(exit_code)
                 ended = True
                 on_end(Ending(f"Stopped by {signal.Signals(number).name}.", exit_code))
-            elif not ended and os.getppid() != parent_pid:
+            elif not ended and parent_pid not in {None, os.getppid()}:
                 ended = True
                 on_end(Ending("The process that started this one is gone.", 0))

@@ -210,8 +210,12 @@ class Bench:
         is_judged: bool = True,
         catalog: FakeCatalog | None = None,
         info: JsonObject | None = None,
+        events: str | None = None,
     ) -> AsyncIterator[Editor]:
-        """An initialized editor. ``model`` "" is the bench's script, unless there is a catalog."""
+        """An initialized editor. ``model`` "" is the bench's script, unless there is a catalog.
+
+        ``events``: subagents work elsewhere, by this events home.
+        """
         if not self.script.exists():
             self.script.touch()
         self._runs += 1
@@ -221,6 +225,8 @@ class Bench:
             home=self.home,
             model=f"scripted:{self.script}" if model == "" else model,
             execution=execution,
+            delegation="local" if events is None else "remote",
+            events=events,
         )
         async with anyio.create_task_group() as group:
             group.start_soon(serve, theirs, settings)

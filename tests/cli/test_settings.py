@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from acp_bridge.cli.main import main
 from acp_bridge.config import McpSettings, resolve
 from acp_bridge.errors import ConfigError
 
@@ -135,3 +136,30 @@ def test_a_server_in_the_file_that_cannot_be_used_is_named(
     (tmp_path / "config.toml").write_text(text)
     with pytest.raises(ConfigError, match=fault):
         resolve({"home": str(tmp_path)}, {})
+
+
+def test_the_events_home_and_its_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token has no flag, which a process list would show, and is never printed."""
+    (tmp_path / "config.toml").write_text(
+        "delegation = 'remote'\nevents = 'https://there'\nevents_token = 's3cret'\n"
+    )
+    settings, _ = resolve({"home": str(tmp_path)}, {})
+    assert (settings.delegation, settings.events, settings.events_token) == (
+        "remote",
+        "https://there",
+        "s3cret",
+    )
+    flags = {"home": str(tmp_path), "events": "http://here", "events_token": "flag"}
+    settings, _ = resolve(flags, {"ACP_BRIDGE_EVENTS_TOKEN": "other"})
+    assert (settings.events, settings.events_token) == ("http://here", "other")
+    with pytest.raises(ConfigError, match="delegation is 'far'"):
+        resolve({"home": str(tmp_path), "delegation": "far"}, {})
+    monkeypatch.delenv("ACP_BRIDGE_EVENTS_TOKEN", raising=False)
+    assert main(["config", "--home", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "(set)" in shown
+    assert "s3cret" not in shown
+    with pytest.raises(SystemExit):
+        main(["--events-token", "x", "config"])

@@ -136,12 +136,16 @@ def text(words: str) -> Message:
     return {"type": "text", "text": words}
 
 
+def thought(words: str) -> Message:
+    return {"type": "thinking", "thinking": words}
+
+
 def pieces(*words: str) -> Message:
     """Text that comes piece by piece."""
     return {"type": "text", "text": "".join(words), "pieces": words}
 
 
-def tool(call_id: str, name: str, **arguments: Any) -> Message:
+def tool(call_id: str, name: str, /, **arguments: Any) -> Message:
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
@@ -218,6 +222,12 @@ class _Handler(BaseHTTPRequestHandler):
                 empty: Message = {"type": "text", "text": ""}
                 words = block.get("pieces", [block["text"]])
                 deltas = [{"type": "text_delta", "text": one} for one in words]
+            elif block["type"] == "thinking":
+                empty = {"type": "thinking", "thinking": ""}
+                deltas = [
+                    {"type": "thinking_delta", "thinking": block["thinking"]},
+                    {"type": "signature_delta", "signature": "signed"},
+                ]
             else:
                 empty = {**block, "input": {}}
                 raw = json.dumps(block["input"])

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +11,13 @@ import attrs
 import pytest
 from bridge_rig import DshPlace
 from dsh_rig import GATE, Message, Model, loopback_model, pieces, text, tool
-from process_rig import BRIDGE, Bridge
+from mcp_rig import tiny
+from process_rig import BRIDGE, Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
+
+TURNS = 12
+"""Turns until a server must be there: a busy machine takes some, and both runtimes as many."""
 
 MODEL = ("--model", "deepseek:deepseek-v4-pro")
 
@@ -35,8 +41,17 @@ class Stage:
         """Script an answer. Only the real runtime tells the model whose request it is."""
         self.model.answer("" if self.is_embedded else session, *blocks)
 
+    def is_offered(self, session: str, name: str) -> bool:
+        """Whether the last request offered a tool."""
+        request = self.model.requests["" if self.is_embedded else session][-1]
+        return name in {one["name"] for one in request["tools"]}
+
     def params(self, session: str) -> Message:
         return {"sessionId": session, "cwd": str(self.place.work), "mcpServers": []}
+
+
+Play = Callable[[Stage, Bridge], int | None]
+"""What is done; from which message on it is compared, if not from the first."""
 
 
 def plain(stage: Stage, bridge: Bridge) -> None:
@@ -54,13 +69,7 @@ def permission(stage: Stage, bridge: Bridge) -> None:
     stage.answer(session, text("Both done."))
     prompt = bridge.prompt(session)
     for call_id, option in (("c1", "allow-once"), ("c2", "reject-once")):
-        question = bridge.wait_for(
-            lambda m, wanted=call_id: (  # type: ignore[misc]
-                m.get("method") == "session/request_permission"
-                and m["params"]["toolCall"]["toolCallId"] == wanted
-            )
-        )
-        bridge.allow(question, option)
+        bridge.allow(question_on(bridge, call_id), option)
     bridge.answer_to(prompt, wait_s=60)
 
 
@@ -92,6 +101,79 @@ def fork(stage: Stage, bridge: Bridge) -> None:
     bridge.result("session/load", **stage.params(made))
 
 
+def commands(stage: Stage, bridge: Bridge) -> None:
+    session = bridge.new(stage.place.work)
+    for typed in ("/mode accept-edits", "/mode bogus", "/title  A name", "/title"):
+        bridge.answer_to(bridge.prompt(session, typed), wait_s=60)
+    bridge.result("session/close", sessionId=session)
+    bridge.result("session/load", **stage.params(session))
+
+
+def steering(stage: Stage, bridge: Bridge) -> None:
+    session = bridge.new(stage.place.work)
+    at = "" if stage.is_embedded else session
+    todos = [{"content": "look", "status": "pending"}]
+    stage.answer(session, pieces("look", GATE, "ing"), tool("c1", "todo_write", todos=todos))
+    stage.answer(session, text("As you say."))
+    prompt = bridge.prompt(session)
+    eventually(lambda: bridge.text(session) == "look", wait_s=60)
+    said: Message = {"sessionId": session, "prompt": [{"type": "text", "text": "the other way"}]}
+    assert bridge.result("_session/steering", **said) == {"outcome": "injected"}
+    stage.model.go(at)
+    bridge.answer_to(prompt, wait_s=60)
+    assert "the other way" in stage.model.asked(at)
+    idle = {"_meta": {"steering": {"idleBehavior": "promptRequired"}}}
+    assert bridge.result("_session/steering", **said, **idle)["outcome"] == "promptRequired"
+    bridge.result("session/close", sessionId=session)
+    bridge.result("session/load", **stage.params(session))
+
+
+def servers(stage: Stage, bridge: Bridge) -> int:
+    """Compared from where the server is there: in which turn that is depends on the machine."""
+    given = tiny()
+    server = {"name": "tiny", "command": given.command, "args": list(given.args), "env": []}
+    params = {"cwd": str(stage.place.work), "mcpServers": [server]}
+    session = str(bridge.result("session/new", **params)["sessionId"])
+    for _ in range(TURNS):
+        bridge.answer_to(bridge.prompt(session, "hello"), wait_s=60)
+        if not stage.is_offered(session, "mcp__tiny__add"):
+            time.sleep(1)
+    assert stage.is_offered(session, "mcp__tiny__add")
+    since = len(bridge.heard)
+    stage.answer(session, tool("c1", "mcp__tiny__add", a=2, b=3))
+    stage.answer(session, tool("c2", "mcp__tiny__add", a=3, b=3))
+    stage.answer(session, tool("c3", "mcp__tiny__env", name="NOTHING"))
+    stage.answer(session, tool("c4", "mcp__tiny__fail"))
+    stage.answer(session, text("All done."))
+    prompt = bridge.prompt(session)
+    for call_id, option in (("c1", "allow-always"), ("c3", "reject-once"), ("c4", "allow-once")):
+        bridge.allow(question_on(bridge, call_id), option)
+    bridge.answer_to(prompt, wait_s=60)
+    return since
+
+
+def questions(stage: Stage, bridge: Bridge) -> None:
+    session = bridge.new(stage.place.work)
+    options = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
+    question = {"id": "q1", "question": "Which?", "header": "Paint", "options": options}
+    stage.answer(session, tool("c1", "ask_user_question", questions=[question]))
+    stage.answer(session, text("So be it."))
+    prompt = bridge.prompt(session)
+    asked = bridge.asked("elicitation/create")
+    bridge.send({"id": asked["id"], "result": {"action": "accept", "content": {"q1": "Blue"}}})
+    bridge.answer_to(prompt, wait_s=60)
+
+
+def question_on(bridge: Bridge, call_id: str) -> Message:
+    """The question about a call."""
+    return bridge.wait_for(
+        lambda message: (
+            message.get("method") == "session/request_permission"
+            and message["params"]["toolCall"]["toolCallId"] == call_id
+        )
+    )
+
+
 def session_of(bridge: Bridge) -> str:
     return next(
         str(one["result"]["sessionId"])
@@ -117,6 +199,15 @@ def told(message: Message) -> Message:
 
 def without(kind: str) -> Callable[[Message], Message | None]:
     return lambda message: None if told(message).get("sessionUpdate") == kind else message
+
+
+def unwished(message: Message) -> Message:
+    offered = told(message).get("availableCommands", [])
+    offered[:] = [command for command in offered if command["name"] != "fork"]
+    for command in offered:
+        if command["name"] == "compact":
+            command.pop("input", None)
+    return message
 
 
 def unopened(message: Message) -> Message | None:
@@ -160,10 +251,7 @@ def unworded(message: Message) -> Message:
 
 
 MEANT = {
-    "commands": Difference(
-        "dsh's slash commands are its own: what begins with a slash goes to the model",
-        without("available_commands_update"),
-    ),
+    "wish": Difference("dsh has no /fork of ours, and its /compact takes no wish", unwished),
     "effort": Difference(
         "dsh writes into its log which effort the default is, and the menu follows the log",
         without("config_option_update"),
@@ -183,7 +271,8 @@ MEANT = {
     "words": Difference("what the model is told of a refusal is each runtime's own text", unworded),
 }
 
-FIRST_TURN = frozenset({"commands", "effort"})
+OFFERED = frozenset({"wish"})
+FIRST_TURN = OFFERED | {"effort"}
 CALLS = frozenset({"status", "preview", "exit code", "words"})
 
 PLAYS = [
@@ -192,19 +281,27 @@ PLAYS = [
     (cancel, FIRST_TURN),
     (load, FIRST_TURN | CALLS),
     (fork, FIRST_TURN),
+    (commands, FIRST_TURN),
+    (steering, FIRST_TURN),
+    (servers, frozenset({"status", "words"})),
+    (questions, FIRST_TURN),
 ]
 """Each play with the differences that it shows."""
 
 
-def performed(place: DshPlace, play: Callable[[Stage, Bridge], None]) -> list[Message]:
+def performed(place: DshPlace, play: Play) -> list[Message]:
     """What a client is told in a play, with names in the place of ids and folders."""
-    with place.editor(*MODEL) as bridge:
-        play(Stage(place, place.loopback), bridge)
-        shown = [one for one in bridge.heard if "method" in one or "stopReason" in one["result"]]
+    with place.bridge(*MODEL) as bridge:
+        bridge.hello(elicitation={"form": {}})
+        since = play(Stage(place, place.loopback), bridge) or 0
+        heard = bridge.heard[since:]
+        shown = [one for one in heard if "method" in one or "stopReason" in one["result"]]
         names = {str(place.root): "ROOT"}
         for one in bridge.heard:
             if "sessionId" in one.get("result", {}):
                 names.setdefault(one["result"]["sessionId"], f"SESSION-{len(names)}")
+            for command in re.findall(r'"command\.([^".]+)', json.dumps(one)):
+                names.setdefault(command, f"COMMAND-{len(names)}")
         raw = json.dumps([{**one, "id": None} for one in shown])
     for text_, name in names.items():
         raw = raw.replace(text_, name)
@@ -232,7 +329,7 @@ def levelled(messages: list[Message], differences: frozenset[str]) -> list[Messa
 
 @pytest.mark.parametrize(("play", "differences"), PLAYS)
 def test_a_client_is_told_the_same_by_both_runtimes_but_for_what_is_meant(
-    play: Callable[[Stage, Bridge], None], differences: frozenset[str], tmp_path: Path
+    play: Play, differences: frozenset[str], tmp_path: Path
 ) -> None:
     heard = []
     for kind in (EmbeddedPlace, DshPlace):

@@ -268,3 +268,17 @@ def test_a_closed_session_is_free_and_choices_hold_in_the_running_process(
         assert end_of(bridge, session, "once more") == "end_turn"
         assert place.loopback.requests[session][-1]["model"] == "deepseek-v4-pro"
         assert len([name for name in place.processes().values() if "--profile sdk" in name]) <= 2
+
+
+def test_the_menu_of_models_becomes_the_runtimes_own_once_it_is_up(place: DshPlace) -> None:
+    with place.editor() as bridge:
+        session = bridge.new(place.work)
+        update = bridge.update("config_option_update")
+        options = {one["id"]: one for one in update["params"]["update"]["configOptions"]}
+        names = {one["name"] for one in options["model"]["options"]}
+        assert "DeepSeek-V4-Pro" in names
+        assert options["model"]["currentValue"] == "deepseek:deepseek-flash"
+        later = bridge.result("session/new", cwd=str(place.work), mcpServers=[])
+        [told] = [one for one in later["configOptions"] if one["id"] == "model"]
+        assert told["options"] == options["model"]["options"]
+        assert end_of(bridge, session) == "end_turn"

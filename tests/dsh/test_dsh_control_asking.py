@@ -10,11 +10,11 @@ from control_rig import Rig, dsh_rig
 from dsh_rig import GATE, WAIT_S, pieces, text, tool
 
 from acp_bridge.errors import RemoteProtocolError, RuntimeFailedError
+from acp_bridge.ports import QuestionAnswer, QuestionOption
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
     Judgement,
-    UserAnswer,
     UserAsk,
 )
 from acp_bridge.runtime.dsh.judging import Rules, judge
@@ -35,7 +35,7 @@ class Bridge:
     asked: list[ApprovalAsk] = attrs.field(factory=list)
     withdrawn: list[str] = attrs.field(factory=list)
     questions: list[UserAsk] = attrs.field(factory=list)
-    replies: dict[str, list[UserAnswer] | None] = attrs.field(factory=dict)
+    replies: dict[str, list[QuestionAnswer] | None] = attrs.field(factory=dict)
     broken: set[str] = attrs.field(factory=set)
     bare: set[str] = attrs.field(factory=set)
     news: anyio.Event = attrs.field(factory=anyio.Event)
@@ -63,7 +63,7 @@ class Bridge:
         assert answer is not None
         return answer
 
-    async def answer(self, ask: UserAsk) -> list[UserAnswer] | None:
+    async def answer(self, ask: UserAsk) -> list[QuestionAnswer] | None:
         self.questions.append(ask)
         return self.replies[ask.session_id]
 
@@ -322,15 +322,15 @@ async def test_the_users_answer_reaches_the_model(desk: Desk) -> None:
     session = await desk.open("ask")
     options = [{"label": "Red", "description": "warm"}, {"label": "Blue"}]
     question = {"id": "colour", "question": "Which?", "header": "Paint", "options": options}
-    desk.bridge.replies[session] = [UserAnswer("colour", ("Blue",), "a dark one")]
+    desk.bridge.replies[session] = [QuestionAnswer("colour", ("Blue",), "a dark one")]
     desk.rig.model.answer(session, tool("q1", "ask_user_question", questions=[question]))
     desk.rig.model.answer(session, text("so be it"))
     assert await desk.rig.prompt(session, "paint") == "completed"
     [ask] = [one for one in desk.bridge.questions if one.session_id == session]
     assert ask.call_id == "q1"
     [asked] = ask.questions
-    assert asked.options == (("Red", "warm"), ("Blue", None))
-    assert (asked.header, asked.takes_many, asked.is_plan_review) == ("Paint", False, False)
+    assert asked.options == (QuestionOption("Red", "warm"), QuestionOption("Blue"))
+    assert (asked.header, asked.takes_many, ask.reviews_plan) == ("Paint", False, False)
     result = desk.rig.wire.results(session)["q1"]
     assert "Blue" in result
     assert "a dark one" in result
@@ -348,23 +348,23 @@ async def test_a_user_who_declines_is_told_to_the_model(desk: Desk) -> None:
 
 async def test_an_approved_plan_ends_plan_mode_and_calls_may_ask_again(desk: Desk) -> None:
     session = await desk.open("plan")
-    desk.bridge.replies[session] = [UserAnswer("plan", ("Approve",))]
+    desk.bridge.replies[session] = [QuestionAnswer("plan", ("Approve",))]
     desk.rig.model.answer(session, tool("p1", "exit_plan_mode", plan="# Do it\n\nAll of it."))
     desk.rig.model.answer(session, text("on it"))
     first = desk.bridge.answer
 
-    async def approve(ask: UserAsk) -> list[UserAnswer] | None:
+    async def approve(ask: UserAsk) -> list[QuestionAnswer] | None:
         await first(ask)
         [question] = ask.questions
         desk.bridge.modes[session] = "ask"
-        return [UserAnswer(question.question_id, (question.options[0][0],))]
+        return [QuestionAnswer(question.question_id, (question.options[0].label,))]
 
     desk.rig.control.answer_questions(approve)
     assert await desk.rig.prompt(session, "plan it") == "completed"
     desk.rig.control.answer_questions(first)
     [ask] = [one for one in desk.bridge.questions if one.session_id == session]
     [question] = ask.questions
-    assert question.is_plan_review
+    assert ask.reviews_plan
     assert question.detail == "# Do it\n\nAll of it."
     assert ask.call_id == "p1"
     state = await desk.rig.control.state(session)

@@ -1,8 +1,5 @@
-"""The control plugin on the real runtime: opening, closing, MCP servers, models, history, forks."""
+"""The control plugin on the real runtime: opening, closing, models, history, forks."""
 
-import os
-import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -15,13 +12,11 @@ from dsh_rig import GATE, pieces, text, tool
 from session_rows import homes
 
 from acp_bridge.errors import PeerError
-from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening, PluginFault
+from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening
 from acp_bridge.sessions import SessionStore
-from acp_bridge.vocabulary import JsonObject, SessionId, StdioServer
+from acp_bridge.vocabulary import JsonObject, SessionId
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process, pytest.mark.anyio]
-
-SERVER = Path(__file__).with_name("tiny_mcp_server.py")
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +34,6 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
 
 def store(rig: Rig) -> SessionStore:
     return SessionStore(rig.home / "sessions", clock=lambda: 0)
-
-
-def tiny(*, fails: str = "never", word: str = "hello") -> StdioServer:
-    return StdioServer("tiny", sys.executable, (str(SERVER), fails), {"TINY_WORD": word})
 
 
 def opening(rig: Rig, session: str, **more: Any) -> Opening:
@@ -92,77 +83,10 @@ async def test_an_id_is_opened_once(rig: Rig) -> None:
 
 async def test_a_prompt_right_behind_an_opening_waits_for_it(rig: Rig) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(rig.control.open_session, opening(rig, "racing", servers=[tiny()]))
+        group.start_soon(rig.control.open_session, opening(rig, "racing"))
         group.start_soon(rig.send, "racing", "at once")
     await rig.wait("racing")
     assert rig.wire.ends("racing") == ["completed"]
-    assert "mcp__tiny__who" in str(rig.model.requests["racing"][0]["tools"])
-
-
-async def test_a_session_has_its_own_mcp_servers_and_so_have_its_subagents(rig: Rig) -> None:
-    one = await rig.open(servers=[tiny(word="one")])
-    other = await rig.open(servers=[tiny(word="other")])
-    bare = await rig.open()
-    words = f"who for {one}"
-    rig.model.answer(one, tool("m1", "mcp__tiny__who"))
-    rig.model.answer(one, tool("d", "subagent", description="d", prompt=words))
-    rig.model.promise(words, tool("m2", "mcp__tiny__who"))
-    rig.model.answer(other, tool("m3", "mcp__tiny__who"))
-    rig.model.answer(bare, tool("m4", "mcp__tiny__who"))
-    for session in (one, other, bare):
-        assert await rig.prompt(session) == "completed"
-    [child] = rig.wire.children(one)
-    said = [rig.wire.results(one)["m1"], rig.wire.results(child)["m2"]]
-    assert [text[-8:] for text in said] == ["word one", "word one"]
-    assert rig.wire.results(other)["m3"].endswith("word other")
-    assert "mcp__tiny__who" in rig.wire.results(bare)["m4"]
-    assert "mcp__tiny__who" not in str(rig.model.requests[bare][0]["tools"])
-    pid = int(re.findall(r"pid (\d+)", said[0])[0])
-    os.kill(pid, 0)
-    await rig.control.close(one)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-async def test_a_resumed_session_has_the_servers_of_its_resume(rig: Rig) -> None:
-    session = await rig.open()
-    await rig.prompt(session)
-    await rig.control.close(session)
-    await rig.control.resume_session(opening(rig, session, servers=[tiny()]))
-    rig.model.answer(session, tool("m1", "mcp__tiny__who"))
-    assert await rig.prompt(session) == "completed"
-    assert rig.wire.results(session)["m1"].endswith("word hello")
-
-
-@pytest.mark.parametrize(("fails", "says"), [("exits", "tiny"), ("hangs", "timeout")])
-async def test_a_server_that_does_not_start_fails_the_opening_and_leaves_nothing(
-    rig: Rig, fails: str, says: str
-) -> None:
-    broken = opening(rig, f"with {fails}", servers=[tiny(fails=fails)], timeout_s=1)
-    with pytest.raises(PeerError, match=says):
-        await rig.control.open_session(broken)
-    await rig.control.open_session(opening(rig, f"with {fails}"))
-    assert await rig.prompt(f"with {fails}") == "completed"
-
-
-async def test_a_server_that_fails_for_a_subagent_is_told_and_the_subagent_works(
-    rig: Rig, tmp_path: Path
-) -> None:
-    faults: list[PluginFault] = []
-    rig.control.listen_to_faults(faults.append)
-    mark = tmp_path / "mark"
-    session = await rig.open(servers=[tiny(fails="marked", word=str(mark))])
-    mark.touch()
-    words = f"work for {session}"
-    rig.model.answer(session, tool("d", "subagent", description="d", prompt=words))
-    rig.model.promise(words, text("done without"))
-    assert await rig.prompt(session) == "completed"
-    [child] = rig.wire.children(session)
-    assert rig.wire.ends(child) == ["completed"]
-    [fault] = faults
-    assert fault.where == f"subagent {child}"
-    assert "tiny" in fault.message
-    rig.wire.heard = [one for one in rig.wire.heard if one["method"] != "bridge.fault"]
 
 
 async def test_models_and_their_efforts_are_listed(rig: Rig) -> None:

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.dsh, pytest.mark.process, pytest.mark.anyio]
 
 FEATURES: tuple[Feature, ...] = (
     *("stream", "approve", "judge", "ask_user", "cancel", "close", "steer", "open"),
-    *("mcp", "models", "mode", "title", "history", "fork"),
+    *("mcp", "record", "models", "mode", "title", "compact", "history", "fork"),
 )
 
 
@@ -235,6 +235,38 @@ async def test_steering_goes_into_the_running_turn(rig: Rig) -> None:
     assert message_id in [row["data"]["id"] for row in rig.wire.rows(session, "user/message")]
 
 
+async def test_what_is_steered_into_a_last_answer_is_heard_in_the_same_turn(rig: Rig) -> None:
+    session = await rig.open()
+    rig.model.answer(session, pieces("all", GATE, " said"))
+    rig.model.answer(session, text(", and this"))
+    await rig.send(session, "speak")
+    await rig.wire.until(lambda: said(session) == "all")
+    assert await rig.control.steer(session, [text("one thing more")])
+    rig.model.go(session)
+    await rig.wait(session)
+    assert rig.wire.ends(session) == ["completed"]
+    assert said(session) == "all said, and this"
+    assert "one thing more" in rig.model.asked(session)
+
+
+async def test_nothing_is_steered_into_what_does_not_run_or_is_cancelled(rig: Rig) -> None:
+    session = await rig.open()
+    assert await rig.control.steer(session, [text("too early")]) is None
+    rig.model.answer(session, tool("c1", "bash", description="d", command="trap '' TERM; sleep 30"))
+    await rig.control.set_mode(session, "full")
+    await rig.send(session, "run it")
+    await rig.wire.until(lambda: bool(rig.wire.rows(session, "job/registered")))
+    async with anyio.create_task_group() as group:
+        group.start_soon(rig.control.cancel, session)
+        await anyio.lowlevel.checkpoint()
+        assert await rig.control.steer(session, [text("too late")]) is None
+    assert rig.wire.ends(session) == ["aborted"]
+    assert await rig.prompt(session) == "completed"
+    asked = rig.model.asked(session)
+    assert "too early" not in asked
+    assert "too late" not in asked
+
+
 async def test_a_picture_may_be_steered_in(rig: Rig) -> None:
     session = await rig.open()
     rig.model.answer(session, pieces("look", GATE, "ing"), tool("t", "todo_write", todos=[]))
@@ -273,8 +305,11 @@ async def test_a_bad_call_is_refused_and_the_runtime_lives(
     assert await rig.control.models() != []
 
 
-METHODS = ("open", "resume", "fork", "cancel", "close", "steer", "set_mode", "set_model", "state")
-FIELDS = ("cwd", "model", "mcpServers", "timeoutMs", "sourceSessionId", "throughSeq", "title")
+METHODS = (
+    *("open", "resume", "fork", "cancel", "close", "steer", "set_mode", "set_model", "state"),
+    *("record", "log_command", "compact"),
+)
+FIELDS = ("cwd", "model", "sourceSessionId", "throughSeq", "title", "type", "data")
 ODD: list[JsonValue] = [None, 7, -1, 1.5, "", "x", "../x", [], [None], {}, {"provider": 1}]
 
 

@@ -279,13 +279,23 @@ class LspDesk:
         *,
         mode: str = "full",
         encodings: Sequence[JsonValue] = (),
+        events: str | None = None,
     ) -> AsyncIterator[LspEditor]:
-        """An initialized editor; the bridge is gone when it leaves."""
+        """An initialized editor; the bridge is gone when it leaves.
+
+        ``events``: subagents work elsewhere, by this events home.
+        """
         if not self.script_file.exists():
             self.script_file.touch()
         ours, theirs = stream_pair()
         editor = LspEditor(ours)
-        settings = Settings(home=self.home, model=f"scripted:{self.script_file}", mode=mode)
+        settings = Settings(
+            home=self.home,
+            model=f"scripted:{self.script_file}",
+            mode=mode,
+            delegation="local" if events is None else "remote",
+            events=events,
+        )
         offered = dict(FULL if capabilities is None else capabilities)
         if encodings:
             offered["general"] = {"positionEncodings": list(encodings)}

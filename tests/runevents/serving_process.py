@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -12,24 +12,36 @@ WAIT_S = 20.0
 
 
 class ServerProcess:
-    """The service as a program on one port; it can be killed and started again."""
+    """The service as a program on one port; it can be killed and started again.
 
-    def __init__(self, log_url: str, *, token: str | None = None) -> None:
+    ``before`` is a command that runs another one, which is given behind it.
+    """
+
+    def __init__(
+        self,
+        log_url: str,
+        *,
+        token: str | None = None,
+        host: str = "127.0.0.1",
+        before: Sequence[str] = (),
+    ) -> None:
         self.port = 0
+        self.host = host
+        self.before = before
         self.log_url = log_url
         self._token = token
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it; returns when it serves. The port stays the same from the first start on."""
         token = [] if self._token is None else ["--token", self._token]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "acp_bridge", "events", "serve", "--port", str(self.port),
-             "--log", self.log_url, *token],
+            [*self.before, sys.executable, "-m", "acp_bridge", "events", "serve", "--host",
+             self.host, "--port", str(self.port), "--log", self.log_url, *token],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -294,3 +294,26 @@ async def test_an_unreachable_redis_is_one_sentence_without_its_password() -> No
         async with open_log("redis://:secret@127.0.0.1:1/0"):
             pass
     assert "secret" not in failed.value.details
+
+
+async def test_what_was_delivered_is_forgotten_but_for_its_end(opener: Opener) -> None:
+    async with opener() as log:
+        for run_id in (A, B):
+            await register(log, run_id)
+        told = [draft(A, f"a{number}", text="half \ud83d") for number in range(1200)]
+        sequences = await log.append(told)
+        (other,) = await log.append([draft(B, "b1")])
+        (end,) = await log.append([draft(A, "end")])
+        await log.prune(A, end + 1)  # no event of it: nothing is forgotten
+        await log.prune(A, other)
+        assert [event.sequence for event in (await log.read({A: 0}, 3)).events] == sequences[:3]
+        await log.prune(A, end)
+        assert [event.sequence for event in (await log.read({A: 0, B: 0})).events] == [other, end]
+        assert await log.last_sequence() == end
+        assert await log.append([draft(A, "end")]) == [end]  # known still
+        (again,) = await log.append([draft(A, "a1")])
+        assert again > end
+    async with opener() as log:
+        assert await log.last_sequence() >= again
+        with log.subscribe({A: 0}) as subscription:
+            assert await take(subscription, 2) == [end, again]

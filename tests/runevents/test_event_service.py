@@ -135,6 +135,7 @@ BAD = [
     ("/v1/agent/events/stream", b'{"run_ids": ["a", "a"]}', "run_ids"),
     ("/v1/agent/events/stream", b'{"run_ids": ["a"], "since": [1, 2]}', "since"),
     ("/v1/agent/events/stream", b'{"run_ids": ["a"], "since": [-1]}', "since"),
+    ("/v1/agent/events/stream", b'{"run_ids": ["a"], "types": "rows"}', "types"),
 ]
 
 
@@ -274,10 +275,10 @@ async def test_a_reader_that_leaves_is_not_counted_any_more(
 
 
 async def test_a_worker_finds_claims_and_settles_a_run(client: EventClient) -> None:
-    assert [run.task for run in await client.waiting()] == [{"do": "it"}]
+    assert [(run.run_id, run.task) for run in await client.waiting()] == [(C, None)]
     await client.claim(C, worker="w1", execution_id="x1")
     run = await client.claim(C, worker="w1", execution_id="x1")  # the answer was lost
-    assert (run.state, run.worker) == ("claimed", "w1")
+    assert (run.state, run.worker, run.task) == ("claimed", "w1", {"do": "it"})
     with pytest.raises(EventServiceError) as refusal:
         await client.claim(C, worker="w2", execution_id="x2")
     assert refusal.value.status == 409
@@ -288,6 +289,39 @@ async def test_a_worker_finds_claims_and_settles_a_run(client: EventClient) -> N
     assert (await client.run(C)).state == "settled"
     kinds = [event.event_type for event in await first_events(client, C, 2)]
     assert kinds == ["rows", "run_succeeded"]
+
+
+async def test_a_request_for_runs_waits_for_the_first_one(client: EventClient) -> None:
+    await client.claim(C, worker="w1", execution_id="x1")
+    assert await client.waiting() == []
+    found: list[RunId] = []
+
+    async def wait() -> None:
+        found.extend(run.run_id for run in await client.waiting(limit=1, hold_s=25))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            for number in range(2):
+                name = f"later-{number}"
+                await client.register(RunId(name), parent_id=P, task={}, task_id=name)
+    assert found == ["later-0"]
+    assert [run.run_id for run in await client.waiting()] == ["later-0", "later-1"]
+
+
+async def test_a_stream_may_be_of_some_types_alone(client: EventClient) -> None:
+    await client.claim(C, worker="w1", execution_id="x1")
+    for number in range(3):
+        await client.rows(C, execution_id="x1", event_id=f"r{number}", rows=[number])
+    await client.cancel(C, event_id="stop")
+    async with client.open({C: 0}, epoch=None, types=["cancel", "new_message"]) as stream:
+        batches = stream.batches()
+        (event,) = await anext(batches)
+        assert event.event_id == "stop"
+        await client.rows(C, execution_id="x1", event_id="r3", rows=[3])
+        await client.message(C, "hello", {})
+        assert [event.event_id for event in await anext(batches)] == ["hello"]
+        await batches.aclose()
 
 
 async def test_a_lapsed_lease_settles_the_child_once_and_fences_its_worker(
@@ -329,9 +363,41 @@ async def test_an_ask_waits_for_its_answer_and_can_be_asked_again(client: EventC
 
 
 async def test_a_cancel_reaches_the_runs_own_stream(client: EventClient) -> None:
-    await client.cancel(C, event_id="stop-1")
+    await client.claim(C, worker="w1", execution_id="x1")
+    await client.cancel(C, event_id="stop-1", payload={"what": "turn"})
     (event,) = await first_events(client, C, 1)
     assert (event.event_type, event.event_id) == ("cancel", "stop-1")
+    assert event.payload == {"what": "turn"}
+    assert (await client.run(C)).state == "claimed"  # its worker says how it ended
+
+
+async def test_a_cancel_settles_a_run_that_waits_and_no_other(client: EventClient) -> None:
+    await client.cancel(C, event_id="stop-0", task_id="t0")  # of an earlier task
+    assert (await client.run(C)).state == "waiting"
+    for _ in range(2):  # tried again, since an answer was lost
+        await client.cancel(C, event_id="stop-1", task_id="t1")
+    assert (await client.run(C)).state == "settled"
+    with pytest.raises(EventServiceError, match="cannot be claimed"):
+        await client.claim(C, worker="w1", execution_id="x1")
+    events = [event.event_type for event in await first_events(client, C, 3)]
+    assert events == ["cancel", "cancel", "run_cancelled"]
+    run = await client.register(C, parent_id=P, task={"do": "more"}, task_id="t2")
+    assert run.state == "waiting"  # it is continued
+
+
+async def test_homes_are_shown_until_they_are_silent(service: Served, client: EventClient) -> None:
+    await client.tell_home("h1", {"open_connections": 1, "sessions": []})
+    await client.tell_home("h2", {"open_connections": 2})
+    await client.tell_home("h1", {"open_connections": 3})
+    homes = (await client.status())["homes"]
+    assert homes == [
+        {"home": "h2", "open_connections": 2},
+        {"home": "h1", "open_connections": 3},
+    ]
+    service.clock.now_ms += 46_000
+    assert (await client.status())["homes"] == []
+    with pytest.raises(EventServiceError, match="too long"):
+        await client.tell_home("h1", {"sessions": "x" * 300_000})
 
 
 async def test_items_that_are_no_events_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
@@ -350,3 +416,18 @@ async def test_items_that_are_no_events_are_skipped(caplog: pytest.LogCaptureFix
 async def _pieces(frames: list[bytes]) -> AsyncIterator[bytes]:
     for frame in frames:
         yield frame
+
+
+async def test_a_home_lets_its_delivered_events_be_forgotten(client: EventClient) -> None:
+    await client.claim(C, worker="w1", execution_id="x1")
+    await client.rows(C, execution_id="x1", event_id="r1", rows=[1])
+    end = RunEvent("run_succeeded", C, "s", NOW, execution_id="x1", sequence=1)
+    (sequence,) = await client.publish(C, [end])
+    await client.delivered(C, through=sequence)
+    (event,) = await first_events(client, C, 1)
+    assert event.sequence == sequence
+    with pytest.raises(EventServiceError, match="whole number"):
+        await client.delivered(C, through=-1)
+    with pytest.raises(EventServiceError) as refusal:
+        await client.delivered(RunId("nobody"), through=1)
+    assert refusal.value.status == 404

@@ -1,24 +1,38 @@
 """What the control plugin asks us, answered for the session that it is about."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import pytest
 
-from acp_bridge.ports import PermissionAsk
+from acp_bridge.ports import (
+    PermissionAsk,
+    Question,
+    QuestionAnswer,
+    QuestionOption,
+    QuestionsAsk,
+    ToolResult,
+)
 from acp_bridge.runtime.dsh.asking import QUESTIONS_MAX, Asking
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
+    CallToRun,
     StreamStarted,
-    UserAnswer,
     UserAsk,
-    UserQuestion,
 )
-from acp_bridge.vocabulary import Answer, CallId, JsonObject, Mode, SessionId, StreamDelta
+from acp_bridge.vocabulary import (
+    Answer,
+    CallId,
+    ForeignTool,
+    JsonObject,
+    Mode,
+    SessionId,
+    StreamDelta,
+)
 
 if TYPE_CHECKING:
     from acp_bridge.runtime.dsh.session import DshSession
@@ -26,6 +40,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ROOT, CHILD = SessionId("root"), SessionId("child")
+
+
+class FakeServers:
+    """MCP servers with two tools, one of which only reads."""
+
+    def foreign(self, tool_name: str) -> ForeignTool | None:
+        if tool_name not in {"mcp__tiny__look", "mcp__tiny__change"}:
+            return None
+        return ForeignTool(tool_name, f"{tool_name} of tiny", tool_name == "mcp__tiny__look")
+
+    async def call(self, call: CallToRun) -> ToolResult:
+        return ToolResult(f"{call.tool_name} was called")
 
 
 @attrs.define
@@ -42,6 +68,22 @@ class FakeSession:
     cancelled: int = 0
     stopped: list[SessionId] = attrs.field(factory=list)
     children: tuple[SessionId, ...] = ()
+    servers: FakeServers | None = None
+    folders: tuple[Path, ...] = ()
+    takes_questions: bool = False
+    questions: list[QuestionsAsk] = attrs.field(factory=list)
+    replies: Sequence[QuestionAnswer] | None = None
+    session_id: SessionId = ROOT
+
+    async def ask_questions(self, ask: QuestionsAsk) -> Sequence[QuestionAnswer] | None:
+        self.questions.append(ask)
+        return self.replies
+
+    async def grants_of(self, session_id: SessionId) -> Collection[str]:
+        return self.grants[session_id]
+
+    async def grant(self, session_id: SessionId, grant: str) -> None:
+        self.grants[session_id].add(grant)
 
     @property
     def client(self) -> "FakeSession":
@@ -77,7 +119,7 @@ def call(
     session: FakeSession, name: str, call_id: str = "c1", *, by: SessionId = ROOT, **arguments: Any
 ) -> CallToJudge:
     given: JsonObject = arguments
-    return CallToJudge(by, ROOT, CallId(call_id), name, given, str(session.cwd))
+    return CallToJudge("a1", by, ROOT, CallId(call_id), name, given, str(session.cwd))
 
 
 def ask(name: str, call_id: str = "c1", *, by: SessionId = ROOT) -> ApprovalAsk:
@@ -173,36 +215,99 @@ async def test_deltas_reach_their_own_session_and_nobody_elses(tmp_path: Path) -
     assert session.told == [delta]
 
 
-def plan_review(*more: UserQuestion) -> UserAsk:
-    options = (("Approve", None), ("Keep planning", None))
-    plan = UserQuestion(
-        "q1", "Is this plan good?", None, "1. Do it", options, takes_many=False, is_plan_review=True
-    )
-    return UserAsk("a1", ROOT, CallId("c1"), (plan, *more))
+PLAN = Question(
+    "q1",
+    "Is this plan good?",
+    detail="1. Do it",
+    options=(QuestionOption("Approve"), QuestionOption("Keep planning")),
+)
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (Answer.ALLOW_ONCE, [UserAnswer("q1", ("Approve",))]),
-        (Answer.REJECT, [UserAnswer("q1", ("Keep planning",))]),
+        (Answer.ALLOW_ONCE, [QuestionAnswer("q1", ("Approve",))]),
+        (Answer.REJECT, [QuestionAnswer("q1", ("Keep planning",))]),
         (Answer.CANCELLED, None),
     ],
 )
 async def test_a_plan_is_put_to_the_user_as_a_permission(
-    tmp_path: Path, answer: Answer, expected: list[UserAnswer] | None
+    tmp_path: Path, answer: Answer, expected: list[QuestionAnswer] | None
 ) -> None:
-    session = FakeSession(tmp_path, [answer])
-    assert await asking_for(session).answer(plan_review()) == expected
+    session = FakeSession(tmp_path, [answer], takes_questions=True)
+    review = UserAsk("a1", ROOT, CallId("c1"), (PLAN,), reviews_plan=True)
+    assert await asking_for(session).answer(review) == expected
     assert session.asked == [
         PermissionAsk(CallId("c1"), "exit_plan_mode", "Is this plan good?", None)
     ]
+    assert session.questions == []
 
 
-async def test_a_question_that_acp_cannot_put_is_declined(tmp_path: Path) -> None:
+async def test_questions_are_put_to_a_client_that_takes_them(tmp_path: Path) -> None:
+    answers = [QuestionAnswer("q2", ("Red",), "but dark")]
+    session = FakeSession(tmp_path, takes_questions=True, replies=answers)
+    question = Question("q2", "Which?", options=(QuestionOption("Red"), QuestionOption("Blue")))
+    asked = UserAsk("a1", ROOT, CallId("c1"), (question,))
+    assert await asking_for(session).answer(asked) == answers
+    assert session.questions == [QuestionsAsk(CallId("c1"), (question,))]
+
+
+async def test_questions_that_nobody_can_be_asked_are_declined(tmp_path: Path) -> None:
     session = FakeSession(tmp_path)
-    question = UserQuestion("q2", "Which?", None, None, (), takes_many=False, is_plan_review=False)
     asking = asking_for(session)
-    assert await asking.answer(UserAsk("a1", ROOT, None, (question,))) is None
-    assert await asking.answer(plan_review(question)) is None
+    ask = UserAsk("a1", ROOT, CallId("c1"), (Question("q2", "Which?"),))
+    assert await asking.answer(ask) is None
+    session.takes_questions = True
+    assert await asking.answer(attrs.evolve(ask, call_id=None)) is None
+    assert await asking.answer(attrs.evolve(ask, session_id=SessionId("stranger"))) is None
+    assert not session.asked
+    assert not session.questions
+
+
+async def test_a_tool_of_an_mcp_server_asks_by_itself_and_is_named_as_on_the_other_runtime(
+    tmp_path: Path,
+) -> None:
+    session = FakeSession(tmp_path, [Answer.ALLOW_ALWAYS], servers=FakeServers())
+    asking = asking_for(session)
+    assert (await asking.judge(call(session, "mcp__tiny__change"))).verdict == "ask"
+    assert await asking.approve(ask("mcp__tiny__change")) is Answer.ALLOW_ALWAYS
+    assert session.asked[0].reason == "uses mcp__tiny__change of tiny"
+    assert (await asking.judge(call(session, "mcp__tiny__change"))).verdict == "run"
+    assert (await asking.judge(call(session, "mcp__tiny__look"))).verdict == "ask"
+
+
+async def test_plan_mode_refuses_a_tool_that_may_change_things_unasked(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, servers=FakeServers(), mode="plan")
+    judged = await asking_for(session).judge(call(session, "mcp__tiny__change"))
+    assert judged.verdict == "refuse"
+    assert "plan mode allows no call" in str(judged.reason)
     assert session.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "cancelled"),
+    [
+        (Answer.ALLOW_ONCE, "run", 0),
+        (Answer.REJECT, "refuse", 0),
+        (Answer.UNAVAILABLE, "refuse", 0),
+        (Answer.CANCELLED, "refuse", 1),
+    ],
+)
+async def test_plan_mode_asks_every_time_for_a_tool_that_only_reads(
+    tmp_path: Path, answer: Answer, verdict: str, cancelled: int
+) -> None:
+    session = FakeSession(tmp_path, [answer, answer], servers=FakeServers(), mode="plan")
+    asking = asking_for(session)
+    for _ in range(2):
+        assert (await asking.judge(call(session, "mcp__tiny__look"))).verdict == verdict
+    assert [one.always_label for one in session.asked] == [None, None]
+    assert session.cancelled == 2 * cancelled
+
+
+async def test_a_call_is_run_by_the_servers_of_its_root_session(tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, servers=FakeServers())
+    asking = asking_for(session)
+    asked = CallToRun("a1", CHILD, ROOT, CallId("c1"), "mcp__tiny__look", {})
+    assert await asking.call(asked) == ToolResult("mcp__tiny__look was called")
+    stranger = attrs.evolve(asked, root_id=SessionId("stranger"))
+    assert (await asking.call(stranger)).is_error

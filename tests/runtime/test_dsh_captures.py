@@ -1,34 +1,17 @@
 """What the real runtime once told on its wire shows a client what a load of its stored log shows.
 
-Each capture goes the adapter's way: the client's routing, a session, and the face's fold. The
-oracle is the one of every bridge test (`testing.replay`).
+The plain one's log was not kept: `test_dsh_capture_here` plays it again.
 """
 
 import json
 import os
-from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-import anyio
 import pytest
-from fake_dsh import connected
+from capture_rig import capture_differences
 
-from acp_bridge.acp.converter import unstructure
-from acp_bridge.bridge.clients import View
-from acp_bridge.bridge.subagent_family import Shown
-from acp_bridge.bridge.subagent_history import history
-from acp_bridge.bridge.subagent_view import SubagentView
-from acp_bridge.runtime.dsh.control_types import ModelChoice
-from acp_bridge.runtime.dsh.session import DshSession, Shop
 from acp_bridge.sessions import SessionStore
-from acp_bridge.testing.replay import replay_differences
-from acp_bridge.testing.transcript import Entry
-from acp_bridge.vocabulary import RuntimeEvent, SessionId
-
-if TYPE_CHECKING:
-    from acp_bridge.ports import Client
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +33,7 @@ HOMES = {
     "retry": "retry",
     "tools": "tools",
 }
-"""The store of each capture; that of the plain one was not kept."""
+"""The store of each capture."""
 
 CASES = [
     (capture, home, native)
@@ -67,45 +50,6 @@ def told(capture: str) -> list[dict[str, Any]]:
     return [one["msg"] for one in messages if one["dir"] == "out" and "method" in one["msg"]]
 
 
-def rows_of(messages: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
-    """The seqs that were told of each session."""
-    found: dict[str, list[int]] = {}
-    for message in messages:
-        if message["method"] == "session.event":
-            params = message["params"]
-            found.setdefault(params["sessionId"], []).append(params["event"]["seq"])
-    return found
-
-
-def entries(run: int, shown: Iterable[Shown]) -> list[Entry]:
-    return [
-        Entry(
-            run,
-            "client",
-            {
-                "method": "session/update",
-                "params": {"sessionId": str(session_id), "update": unstructure(update)},
-            },
-        )
-        for session_id, update in shown
-    ]
-
-
-def replayed(root: SessionId, cwd: Path, past: Iterable[RuntimeEvent], view: View) -> list[Shown]:
-    shown = SubagentView(root, cwd, view, replay=True)
-    return [one for event in past for one in shown.project(event)] + shown.finish_replay()
-
-
-def load(run: int, root: str, shown: Iterable[Shown]) -> list[Entry]:
-    """A load with its replay."""
-    request = {"id": run, "method": "session/load", "params": {"sessionId": root}}
-    return [
-        Entry(run, "agent", request),  # type: ignore[arg-type]
-        *entries(run, shown),
-        Entry(run, "client", {"id": run, "result": {}}),
-    ]
-
-
 def test_every_capture_is_among_the_cases() -> None:
     assert {path.stem for path in (DATA / "wire").glob("*.jsonl")} == set(HOMES)
 
@@ -115,49 +59,4 @@ async def test_a_capture_shows_what_its_stored_log_shows(
     capture: str, home: str, native: bool
 ) -> None:
     store = SessionStore(DATA / "homes" / home / "sessions", clock=lambda: 0)
-    messages = told(capture)
-    seqs = rows_of(messages)
-    headers = {entry.session_id: entry.header for entry in store.entries()}
-    stored = {name: headers[name] for name in seqs if headers.get(name) is not None}
-    children = {name for name, header in stored.items() if header and header.origin == "subagent"}
-    roots = [SessionId(name) for name in stored if name not in children]
-    assert roots
-    view = View(native_subagents=native)
-    async with connected(forks=frozenset(seqs) - children) as (client, runtime):
-        heard = ExitStack()
-        lives: dict[SessionId, tuple[DshSession, list[Entry]]] = {}
-        for root in roots:
-            log = store.read(root)
-            before = log.events[: seqs[root][0]]
-            shop = Shop(store, *cast("Any", [None] * 4))
-            model = ModelChoice("deepseek-official", "deepseek-chat")
-            session = DshSession(
-                shop, log.header, cast("Client", None), mode="ask", model=model, events=before
-            )
-            shown = SubagentView(root, session.cwd, view)
-            past = list(history(root, before, ()))
-            shown.prime(past)
-            seen = entries(1, replayed(root, session.cwd, past, view))
-
-            def consume(
-                event: RuntimeEvent, shown: SubagentView = shown, seen: list[Entry] = seen
-            ) -> None:
-                seen += entries(1, shown.project(event))
-
-            session.attach(consume)
-            heard.enter_context(client.subscribe(root, session._hear))
-            lives[root] = session, seen
-        with anyio.fail_after(5):
-            for message in messages:
-                await runtime.send(message)
-            await client.request("ping", {})
-        heard.close()
-    for root, (session, seen) in lives.items():
-        log = store.read(root)
-        until = log.events[: seqs[root][-1] + 1]
-        assert len(session.events) >= len(until) > len(log.events[: seqs[root][0]])
-        descendants = await session.descendants()
-        past = list(history(root, until, descendants))
-        again = load(2, root, replayed(root, session.cwd, past, view))
-        transcript = [*load(0, root, ()), *seen, *again]
-        assert replay_differences(transcript) == []
+    assert await capture_differences(told(capture), store, native=native) == []

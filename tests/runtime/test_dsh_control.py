@@ -7,28 +7,27 @@ import attrs
 import pytest
 
 from acp_bridge.errors import PeerError, RemoteProtocolError, RuntimeFailedError
+from acp_bridge.ports import QuestionAnswer, ToolResult
 from acp_bridge.runtime.dsh import control as control_module
 from acp_bridge.runtime.dsh.control import PATCH_FILE, Control
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
+    CallToRun,
     Judgement,
     ModelChoice,
     Opening,
     StreamEnded,
     StreamNote,
     StreamStarted,
-    UserAnswer,
     UserAsk,
 )
 from acp_bridge.runtime.dsh.wire import Listener, RequestHandler
 from acp_bridge.vocabulary import (
     Answer,
-    HttpServer,
     JsonObject,
     JsonValue,
     SessionId,
-    StdioServer,
     StreamDelta,
 )
 
@@ -121,43 +120,25 @@ async def test_an_answer_of_another_shape_is_an_error_that_names_the_member(
         await Control(FakeWire({"bridge/hello": result})).hello()
 
 
-async def test_an_opening_carries_model_and_servers() -> None:
+async def test_an_opening_carries_folder_and_model() -> None:
     wire = FakeWire({"bridge/open": {"cwd": "/work"}})
     opening = Opening(
         SESSION,
         "/work",
         ModelChoice("deepseek-official", "flash", "high"),
-        [StdioServer("a", "prog", ("x",), {"K": "v"}), HttpServer("b", "http://h", {"A": "1"})],
-        timeout_s=1.5,
     )
     assert await Control(wire).open_session(opening) == "/work"
     assert wire.sent[-1][1] == {
         "sessionId": "s",
         "cwd": "/work",
-        "timeoutMs": 1500,
         "model": {"provider": "deepseek-official", "model": "flash", "effort": "high"},
-        "mcpServers": [
-            {
-                "transport": "stdio",
-                "serverName": "a",
-                "command": "prog",
-                "args": ["x"],
-                "env": {"K": "v"},
-            },
-            {
-                "transport": "streamable-http",
-                "serverName": "b",
-                "url": "http://h",
-                "headers": {"A": "1"},
-            },
-        ],
     }
 
 
 async def test_a_call_is_judged() -> None:
     wire = FakeWire()
     Control(wire, judge=run_call)
-    params: JsonObject = {"sessionId": "c", "rootSessionId": "s", "callId": "1"}
+    params: JsonObject = {"askId": "a", "sessionId": "c", "rootSessionId": "s", "callId": "1"}
     params |= {"toolName": "bash", "arguments": {"command": "ls"}, "cwd": "/work"}
     result = await wire.handlers["bridge/judge"](params)
     assert result == {"verdict": "ask", "reason": "bash in /work", "sandbox": None}
@@ -231,11 +212,11 @@ async def test_withdrawals_that_nobody_waits_for_do_not_pile_up() -> None:
     assert len(control._void) < 300
 
 
-@pytest.mark.parametrize("answers", [[UserAnswer("q", ("A",), "and more")], None])
-async def test_questions_are_answered_or_declined(answers: list[UserAnswer] | None) -> None:
+@pytest.mark.parametrize("answers", [[QuestionAnswer("q", ("A",), "and more")], None])
+async def test_questions_are_answered_or_declined(answers: list[QuestionAnswer] | None) -> None:
     wire = FakeWire()
 
-    async def answer(ask: UserAsk) -> list[UserAnswer] | None:
+    async def answer(ask: UserAsk) -> list[QuestionAnswer] | None:
         assert [one.question_id for one in ask.questions] == ["q"]
         return answers
 
@@ -245,6 +226,52 @@ async def test_questions_are_answered_or_declined(answers: list[UserAnswer] | No
     expected = {"answers": [{"id": "q", "selected": ["A"], "custom": "and more"}]}
     result = await wire.handlers["bridge/ask_user"](params)
     assert result == ({"cancelled": True} if answers is None else expected)
+
+
+CALL: JsonObject = {
+    "askId": "ask-1",
+    "sessionId": "c",
+    "rootSessionId": "s",
+    "callId": "1",
+    "toolName": "mcp__tiny__add",
+    "arguments": {"a": 1},
+}
+
+
+async def test_a_call_of_our_own_tool_is_run() -> None:
+    wire = FakeWire()
+
+    async def run(call: CallToRun) -> ToolResult:
+        return ToolResult(f"{call.tool_name} {call.arguments} for {call.root_id}", is_error=True)
+
+    Control(wire).answer_calls(run)
+    result = await wire.handlers["bridge/call_tool"](CALL)
+    text = "mcp__tiny__add {'a': 1} for s"
+    assert result == {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+async def test_a_call_that_is_withdrawn_before_it_runs_is_never_run() -> None:
+    wire = FakeWire()
+
+    async def run(_call: CallToRun) -> ToolResult:
+        raise AssertionError
+
+    Control(wire).answer_calls(run)
+    wire.listeners["bridge.withdrawn"]({"askId": "ask-1"})
+    result = await wire.handlers["bridge/call_tool"](CALL)
+    assert result == {"content": [{"type": "text", "text": ""}], "isError": True}
+
+
+async def test_a_judgement_that_is_withdrawn_is_a_refusal() -> None:
+    wire = FakeWire()
+
+    async def judge(_call: CallToJudge) -> Judgement:
+        raise AssertionError
+
+    Control(wire, judge=judge)
+    wire.listeners["bridge.withdrawn"]({"askId": "ask-1"})
+    result = await wire.handlers["bridge/judge"]({**CALL, "cwd": "/work"})
+    assert result == {"verdict": "refuse", "reason": "it was withdrawn", "sandbox": None}
 
 
 async def test_notes_of_a_stream_are_read() -> None:

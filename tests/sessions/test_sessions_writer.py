@@ -472,6 +472,40 @@ def test_a_whole_conversation_with_tools_reads_back_equal(tmp_path: Path) -> Non
     assert not stored.torn
 
 
+def test_adopted_rows_keep_their_times_and_make_an_equal_log(tmp_path: Path) -> None:
+    made = store(tmp_path / "there").create(header())
+    write_turns(made, 2)
+    copied = store(tmp_path / "here", durable=True).create(header())
+    later = [attrs.evolve(event, time_ms=event.time_ms + 7) for event in made.events[:3]]
+    copied.adopt(later)
+    copied.adopt(made.events[3:])
+    copied.adopt([])
+    assert copied.state.next_seq == len(made.events)
+    copied.close()
+    stored = store(tmp_path / "here").read("s")
+    assert stored.events == [*later, *made.events[3:]]
+    made.close()
+
+
+def test_adopted_rows_that_leave_a_gap_or_spoil_the_log_change_nothing(
+    writer: LogWriter, tmp_path: Path
+) -> None:
+    made = store(tmp_path / "there").create(header())
+    write_turns(made, 1)
+    writer.adopt(made.events[:2])
+    with pytest.raises(SessionConflictError, match="goes on with row 2, and row 3 was brought"):
+        writer.adopt(made.events[3:])
+    with pytest.raises(SessionConflictError, match="row 1 was brought"):
+        writer.adopt(made.events[1:])
+    closed_twice = attrs.evolve(made.events[-1], seq=len(made.events))
+    with pytest.raises(LocalProtocolError, match="would become unreadable"):
+        writer.adopt([*made.events[2:], closed_twice])
+    assert writer.events == made.events[:2]
+    writer.adopt(made.events[2:])
+    assert writer.events == made.events
+    made.close()
+
+
 def test_an_interrupt_during_a_write_leaves_no_half_row(
     writer: LogWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,8 @@ class SessionTools(Mapping[str, Tool]):
 class SessionServers:
     """Implements `harness.desk.Servers`. `serve` must run in a task while the session is open.
 
-    ``note`` takes sentences for the user.
+    ``note`` takes sentences for the user; ``changed`` is called when ``tools`` are others, until
+    `close`.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class SessionServers:
         surroundings: Surroundings,
         note: Callable[[str], None],
         *,
+        changed: Callable[[], None] = lambda: None,
         find_connector: Callable[[], Connector] = library_connector,
     ) -> None:
         self.tools: Mapping[str, Tool] = {}
         self._session_id = session_id
         self._surroundings = surroundings
         self._note = note
+        self._changed = changed
         self._find_connector = find_connector
         self._waited = False
         self._closing = anyio.Event()
@@ -190,6 +193,8 @@ class SessionServers:
 
     def _collect(self) -> None:
         self.tools = {tool.name: tool for link in self._links for tool in link.tools}
+        if not self._closing.is_set():
+            self._changed()
 
 
 class _Link:

@@ -74,7 +74,7 @@ class McpTool(NoPreview):
         self._connection = connection
         self._server_name = server_name
         self._call_s_max = call_s_max
-        self._foreign = ForeignTool(
+        self.foreign = ForeignTool(
             identity=json.dumps([server_name, listed.name]),
             what=f"{shown(listed.name)} of the MCP server {shown(server_name)}",
             only_reads=listed.only_reads,
@@ -82,17 +82,21 @@ class McpTool(NoPreview):
 
     def access(self, arguments: JsonObject, cwd: Path) -> Access:  # noqa: ARG002
         """What it touches cannot be known."""
-        return Access(foreign=self._foreign)
+        return Access(foreign=self.foreign)
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """Call it; a long answer is kept as that of a command is."""
+        result = await self.call(arguments)
+        kept = KeptOutput(context.spill_dir, stem="mcp")
+        with anyio.CancelScope(shield=True):
+            await kept.add(result.text.encode(errors="replace"), result.text)
+        kept.close()
+        return attrs.evolve(result, text=kept.text())
+
+    async def call(self, arguments: JsonObject) -> ToolResult:
+        """Call it; the answer is as long as it is."""
         try:
             result = await self._connection.call(self._tool, arguments, s_max=self._call_s_max)
         except McpServerError as fault:
             return failure(f"the MCP server {shown(self._server_name)} {fault.details}.")
-        text = text_of_result(result)
-        kept = KeptOutput(context.spill_dir, stem="mcp")
-        with anyio.CancelScope(shield=True):
-            await kept.add(text.encode(errors="replace"), text)
-        kept.close()
-        return ToolResult(kept.text(), is_error=result.get("isError") is True)
+        return ToolResult(text_of_result(result), is_error=result.get("isError") is True)

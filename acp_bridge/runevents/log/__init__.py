@@ -8,6 +8,7 @@ Invariants:
 
 * A sequence is given out where it is committed: nobody can see a later event before an earlier one.
 * An append returns after its event is durable; a repeated event id has the first one's sequence.
+* Nothing is removed but by `EventLog.prune`, which leaves the highest sequence where it is.
 * A slow subscription holds a bounded buffer, then reads the log instead; it never loses an event.
 
 Decided here: a subscription is told of new events from memory and falls back to reading. Reading
@@ -76,6 +77,12 @@ class EventLog(Protocol):
         """Change a run, or register it, by a pure function of what is known of it; the outcome.
 
         ``change`` may be called again when somebody else was faster. What it raises comes through.
+        """
+
+    async def prune(self, run_id: RunId, before: int) -> None:
+        """Forget the events of a run whose sequences are below this one, and their event ids.
+
+        The event at ``before`` stays, and with it the highest sequence that was given out.
         """
 
     async def run(self, run_id: RunId) -> Run | None:

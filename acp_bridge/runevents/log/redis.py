@@ -85,6 +85,22 @@ end
 return 1
 """
 
+_PRUNE: Final = f"""
+local p, run, before = '{_PREFIX}', ARGV[1], ARGV[2]
+local key = p .. 'stream:' .. run
+if #redis.call('XRANGE', key, before .. '-0', before .. '-0') == 0 then return 0 end
+local found = redis.call('XRANGE', key, '-', '(' .. before .. '-0', 'COUNT', 500)
+for _, entry in ipairs(found) do
+  redis.call('HDEL', p .. 'ids', string.match(entry[2][2], '"event_id":"([^"]*)"'))
+  redis.call('XDEL', key, entry[1])
+end
+return #found
+"""
+"""Some at a time: Redis does nothing else meanwhile. The id is looked for, since Redis' JSON reader
+refuses half a character, and nothing before it can look like it."""
+
+_SCRIPTS: Final = (_APPEND, _CHANGE, _PRUNE)
+
 
 class RedisEventLog:
     """An `EventLog` in Redis; made by `open_redis_log`."""
@@ -106,7 +122,7 @@ class RedisEventLog:
         """
         with _told():
             await self._find_epoch()
-            known = await self._redis.script_exists(_sha(_APPEND), _sha(_CHANGE))
+            known = await self._redis.script_exists(*map(_sha, _SCRIPTS))
             if not all(known):
                 await self._rise()
 
@@ -129,6 +145,12 @@ class RedisEventLog:
                 if await self._run_script(_sha(_CHANGE), arguments):
                     return run
         raise StoreFailedError(f"The run {run_id} is changed by too many at once: try again.")
+
+    async def prune(self, run_id: RunId, before: int) -> None:
+        """See `EventLog`."""
+        with _told():
+            while await self._run_script(_sha(_PRUNE), (run_id, str(before))):
+                pass
 
     async def read(self, cursors: Mapping[RunId, int], limit: int = PAGE_EVENTS_MAX) -> Page:
         """See `EventLog`."""
@@ -238,7 +260,7 @@ class RedisEventLog:
     async def _rise(self) -> None:
         """Redis was started again, or is new: leave a gap, then load the scripts; in that order."""
         await self._redis.incrby(f"{_PREFIX}sequence", _RISE)
-        for script in (_APPEND, _CHANGE):
+        for script in _SCRIPTS:
             await self._redis.script_load(script)
 
     async def _reset(self) -> None:

@@ -108,6 +108,13 @@ class _Transaction:
             )
         return run
 
+    def prune(self, run_id: RunId, before: int) -> None:
+        self.db.execute(
+            "DELETE FROM events WHERE run_id = ? AND sequence < ? AND EXISTS"
+            " (SELECT 1 FROM events WHERE run_id = ? AND sequence = ?)",
+            (run_id, before, run_id, before),
+        )
+
 
 _Operation: TypeAlias = Callable[[_Transaction], object]
 
@@ -136,6 +143,10 @@ class SqliteEventLog:
     async def change_run(self, run_id: RunId, change: Callable[[Run | None], Run]) -> Run:
         """See `EventLog`."""
         return await self._write(lambda transaction: transaction.change_run(run_id, change))
+
+    async def prune(self, run_id: RunId, before: int) -> None:
+        """See `EventLog`."""
+        await self._write(lambda transaction: transaction.prune(run_id, before))
 
     async def read(self, cursors: Mapping[RunId, int], limit: int = PAGE_EVENTS_MAX) -> Page:
         """See `EventLog`."""

@@ -19,16 +19,19 @@ from acp_bridge.runevents.model import (
     CHILD_STARTED,
     NEW_MESSAGE,
     ROWS,
+    RUN_CANCELLED,
     RUN_ERRORED,
     SETTLEMENTS,
     EventDraft,
     RunId,
+    checked_count,
     checked_id,
     draft_from_json,
 )
 from acp_bridge.runevents.runs import (
     RUN_STATES,
     Run,
+    RunState,
     check_execution,
     claimed,
     has_lapsed,
@@ -36,6 +39,8 @@ from acp_bridge.runevents.runs import (
     registered,
     run_json,
     settled,
+    withdrawal,
+    withdrawn,
 )
 from acp_bridge.runevents.service.guard import body_of
 from acp_bridge.vocabulary import JsonObject, JsonValue
@@ -47,6 +52,13 @@ EVENTS_MAX: Final = 256
 
 RUNS_MAX: Final = 1_000
 """Runs in one answer."""
+
+HOLD_S_MAX: Final = 25
+"""How long a request for runs may wait for the first one: as long as an ask does."""
+
+LOOK_S: Final = 1.0
+"""How often a request that waits for runs looks by itself: another service on the same log may have
+registered one."""
 
 ASK_HOLD_S: Final = 25.0
 """How long an ask waits in one request: below what proxies allow. Whoever asks again waits on."""
@@ -74,6 +86,8 @@ class Agents:
         self._log = log
         self._clock = clock
         self._ask_hold_s = ask_hold_s
+        self._arrived = anyio.Event()
+        """Set and replaced when a run is registered here."""
 
     async def publish(self, request: Request) -> Response:
         """``POST /v1/agent/events/{run}``: one event, or ``{"events": […]}``, all or none."""
@@ -112,6 +126,8 @@ class Agents:
             return registered(known, run_id=run_id, parent_id=parent, task=task, task_id=task_id)
 
         run = await self._log.change_run(run_id, change)
+        arrived, self._arrived = self._arrived, anyio.Event()
+        arrived.set()
         if parent is not None:
             event_id = f"child:{run_id}"
             await self._log.append([self._draft(CHILD_STARTED, parent, event_id, ref_id=run_id)])
@@ -126,15 +142,32 @@ class Agents:
         return JSONResponse({**run_json(run), "children": await self._log.children(run_id)})
 
     async def list_runs(self, request: Request) -> Response:
-        """``GET /v1/agent/runs?state=waiting``: at most 1,000, those longest in it first."""
+        """``GET /v1/agent/runs?state=waiting``: at most ``limit``, those longest in it first.
+
+        While there is none the request waits up to ``hold_s`` seconds for the first. What a run is
+        to do is left out: who claims it gets it.
+        """
         state = request.query_params.get("state", "waiting")
         known = next((one for one in RUN_STATES if one == state), None)
         if known is None:
             raise InvalidParamsError(
                 f"state must be one of {', '.join(RUN_STATES)}.", field="state"
             )
-        runs = await self._log.runs_in(known, RUNS_MAX)
-        return JSONResponse({"runs": [run_json(run) for run in runs]})
+        limit = max(1, _query_count(request, "limit", default=RUNS_MAX, most=RUNS_MAX))
+        hold_s = _query_count(request, "hold_s", default=0, most=HOLD_S_MAX)
+        runs = await self._runs_in(known, limit=limit, hold_s=hold_s)
+        return JSONResponse({"runs": [run_json(attrs.evolve(run, task=None)) for run in runs]})
+
+    async def _runs_in(self, state: RunState, *, limit: int, hold_s: float) -> list[Run]:
+        arrived = self._arrived
+        runs = await self._log.runs_in(state, limit)
+        with anyio.move_on_after(hold_s):
+            while hold_s and not runs:
+                with anyio.move_on_after(LOOK_S):
+                    await arrived.wait()
+                arrived = self._arrived
+                runs = await self._log.runs_in(state, limit)
+        return runs
 
     async def claim(self, request: Request) -> Response:
         """``POST …/claim``: ``worker`` and an ``execution_id`` of its own making take the run."""
@@ -193,12 +226,33 @@ class Agents:
         return await self._appended(draft)
 
     async def cancel(self, request: Request) -> Response:
-        """``POST …/cancel``: tell whoever executes the run to end it."""
+        """``POST …/cancel``: tell whoever executes the run to end it.
+
+        If nobody has it yet, nobody gets it: a run that waits is settled as cancelled. With a
+        ``task_id``, only if it waits with that task.
+        """
         body = await body_of(request)
+        run_id, task_id = _run_id(request), _optional(body, "task_id")
         item: JsonObject = {**body, "event_type": CANCEL}
-        return await self._appended(
-            draft_from_json(item, run_id=_run_id(request), now=self._clock.iso())
-        )
+        draft = draft_from_json(item, run_id=run_id, now=self._clock.iso())
+        answer = await self._appended(draft)
+        run = await self._log.change_run(run_id, lambda known: withdrawn(_known(known), task_id))
+        if run.settled_by == withdrawal(run):
+            event_id = settlement_id(withdrawal(run))
+            await self._log.append([EventDraft(RUN_CANCELLED, run_id, event_id, self._clock.iso())])
+        return answer
+
+    async def delivered(self, request: Request) -> Response:
+        """``POST …/delivered``: the run's home has made all of it durable until ``through``.
+
+        That event, a settlement, is kept; what the run told before is forgotten.
+        """
+        body = await body_of(request)
+        run_id, through = _run_id(request), checked_count(body.get("through"), "through")
+        if await self._log.run(run_id) is None:
+            raise RunNotFoundError(run_id)
+        await self._log.prune(run_id, through)
+        return JSONResponse({})
 
     async def _append_of_run(self, run_id: RunId, drafts: list[EventDraft]) -> list[int]:
         """Append what a run tells of itself; an execution that lost it may tell nothing more.
@@ -301,6 +355,19 @@ def _run_id(request: Request) -> RunId:
 def _execution_id(body: JsonObject) -> str:
     value = body.get("execution_id")
     return checked_id(value, "execution_id", chars_max=EXECUTION_ID_CHARS_MAX)
+
+
+def _query_count(request: Request, field: str, *, default: int, most: int) -> int:
+    """A whole number of the address, at most ``most``."""
+    text = request.query_params.get(field)
+    if text is None:
+        return default
+    number = int(text) if text.isdecimal() and text.isascii() and len(text) <= COUNT_CHARS else -1
+    return min(checked_count(number, field), most)
+
+
+COUNT_CHARS: Final = 9
+"""Digits of a number in an address."""
 
 
 def _optional(body: JsonObject, field: str) -> str | None:

@@ -21,6 +21,7 @@ from acp_bridge.errors import BridgeError, ConfigError
 from acp_bridge.runevents.log import EventLog
 from acp_bridge.runevents.service.agents import ASK_HOLD_S, Agents, Clock
 from acp_bridge.runevents.service.guard import HEALTH, Guard, answering, is_loopback
+from acp_bridge.runevents.service.homes import Homes
 from acp_bridge.runevents.service.streams import STALL_S, Streams
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Service:
         self._limits = limits
         self.streams = Streams(log, stall_s=limits.stall_s)
         self.agents = Agents(log, clock, ask_hold_s=limits.ask_hold_s)
+        self.homes = Homes(clock.now_ms)
         self.app = Guard(Starlette(routes=self._routes()), token=token)
 
     async def sweep(self) -> None:
@@ -78,7 +80,7 @@ class Service:
         return JSONResponse({"status": "ok"})
 
     async def status(self, _request: Request) -> Response:
-        """``GET /v1/agent/status``: what is open, in counts."""
+        """``GET /v1/agent/status``: what is open, in counts, and what homes say of themselves."""
         streams, watched = self.streams.counts()
         return JSONResponse(
             {
@@ -89,6 +91,7 @@ class Service:
                 "watched_runs": watched,
                 "waiting_runs": len(await self._log.runs_in("waiting", COUNT_RUNS_MAX)),
                 "claimed_runs": len(await self._log.runs_in("claimed", COUNT_RUNS_MAX)),
+                "homes": self.homes.told(),
             }
         )
 
@@ -101,6 +104,7 @@ class Service:
             ("POST", "/v1/agent/events/stream", streams.from_body),
             ("POST", "/v1/agent/events/{run}", agents.publish),
             ("POST", "/v1/agent/messages", agents.message),
+            ("POST", "/v1/agent/homes/{home}", self.homes.tell),
             ("POST", "/v1/agent/runs", agents.register),
             ("GET", "/v1/agent/runs", agents.list_runs),
             ("GET", "/v1/agent/runs/{run}", agents.show_run),
@@ -110,6 +114,7 @@ class Service:
             ("POST", "/v1/agent/runs/{run}/ask", agents.ask),
             ("POST", "/v1/agent/runs/{run}/answer", agents.answer),
             ("POST", "/v1/agent/runs/{run}/cancel", agents.cancel),
+            ("POST", "/v1/agent/runs/{run}/delivered", agents.delivered),
         )
         return [
             Route(path, answering(endpoint), methods=[method]) for method, path, endpoint in table

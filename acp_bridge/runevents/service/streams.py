@@ -56,10 +56,22 @@ class Streams:
         return await self._answer(run_ids, since, query.get("epoch"), runs_max=GET_RUNS_MAX)
 
     async def from_body(self, request: Request) -> Response:
-        """``POST …/stream``: the same as a JSON object, for more runs."""
+        """``POST …/stream``: the same as a JSON object, for more runs.
+
+        With ``types`` only events of these types are sent.
+        """
         body = await body_of(request)
+        types = body.get("types")
+        if types is not None and (
+            not isinstance(types, list) or not all(isinstance(one, str) for one in types)
+        ):
+            raise InvalidParamsError("types must be a list of event types.", field="types")
         return await self._answer(
-            body.get("run_ids"), body.get("since", []), body.get("epoch"), runs_max=POST_RUNS_MAX
+            body.get("run_ids"),
+            body.get("since", []),
+            body.get("epoch"),
+            runs_max=POST_RUNS_MAX,
+            types=None if types is None else frozenset(map(str, types)),
         )
 
     def end_all(self) -> None:
@@ -73,7 +85,13 @@ class Streams:
         return len(self._open), sum(self._open.values())
 
     async def _answer(
-        self, run_ids: JsonValue, since: JsonValue, epoch: JsonValue, *, runs_max: int
+        self,
+        run_ids: JsonValue,
+        since: JsonValue,
+        epoch: JsonValue,
+        *,
+        runs_max: int,
+        types: frozenset[str] | None = None,
     ) -> Response:
         cursors = cursors_from(run_ids, since, runs_max=runs_max)
         if self._stopping or len(self._open) >= STREAMS_MAX:
@@ -91,7 +109,7 @@ class Streams:
                 f"A cursor is ahead of the log, which ends at {last}: start at 0.",
                 epoch=self._log.epoch,
             )
-        return _StreamResponse(self, cursors)
+        return _StreamResponse(self, cursors, types)
 
     @contextlib.contextmanager
     def opened(self, scope: anyio.CancelScope, runs: int) -> Iterator[None]:
@@ -133,11 +151,17 @@ def cursors_from(run_ids: JsonValue, since: JsonValue, *, runs_max: int) -> dict
 
 
 class _StreamResponse(Response):
-    """Writes the events of some runs until the reader, the service or the log ends it."""
+    """Writes the events of some runs until the reader, the service or the log ends it.
 
-    def __init__(self, streams: Streams, cursors: Mapping[RunId, int]) -> None:
+    ``types`` None: events of every type.
+    """
+
+    def __init__(
+        self, streams: Streams, cursors: Mapping[RunId, int], types: frozenset[str] | None
+    ) -> None:
         self._streams = streams
         self._cursors = cursors
+        self._types = types
         super().__init__(
             headers={
                 "content-type": "text/event-stream; charset=utf-8",
@@ -176,10 +200,19 @@ class _StreamResponse(Response):
             frames = b": quiet\n\n"
             try:
                 with anyio.move_on_after(HEARTBEAT_S):
-                    frames = b"".join([event.frame() for event in await subscription.next()])
+                    frames = await self._next_frames(subscription)
             except StoreFailedError as error:
                 logger.warning("a stream of %s runs ends: %s", len(self._cursors), error.details)
                 return True
+
+    async def _next_frames(self, subscription: Subscription) -> bytes:
+        """The next events that are wanted, at least one."""
+        while True:
+            events = await subscription.next()
+            if self._types is not None:
+                events = [event for event in events if event.is_of(self._types)]
+            if events:
+                return b"".join([event.frame() for event in events])
 
 
 async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:

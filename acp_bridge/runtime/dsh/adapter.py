@@ -6,9 +6,10 @@ Sessions are those of its home (``$DSH_HOME/sessions``), listed, read, forked an
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -16,19 +17,21 @@ import anyio.abc
 import anyio.to_thread
 import attrs
 
+from acp_bridge.config import McpSettings
 from acp_bridge.errors import BridgeError, InvalidParamsError
-from acp_bridge.harness.mcp.naming import shown
+from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
 from acp_bridge.runtime.dsh.asking import Asking
-from acp_bridge.runtime.dsh.control import PATCH_FILE
+from acp_bridge.runtime.dsh.control import PATCH_FILE, Control
 from acp_bridge.runtime.dsh.control_types import ModelChoice
 from acp_bridge.runtime.dsh.host import START_WAIT_S, Host
 from acp_bridge.runtime.dsh.hosts import Hosts
 from acp_bridge.runtime.dsh.launch import Launch, find_dsh
 from acp_bridge.runtime.dsh.logs import continue_log, is_subagent, until_stored
 from acp_bridge.runtime.dsh.models import DshModels
-from acp_bridge.runtime.dsh.session import DshSession, Shop
+from acp_bridge.runtime.dsh.residence import Shop
+from acp_bridge.runtime.dsh.session import DshSession
 from acp_bridge.runtime.opened import OpenSessions
 from acp_bridge.runtime.stored import (
     check_cwd,
@@ -41,7 +44,7 @@ from acp_bridge.runtime.tasks import TaskHolder
 from acp_bridge.sessions.fork import Fork
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.store import SessionStore
-from acp_bridge.vocabulary import Event, Mode, SessionId
+from acp_bridge.vocabulary import Event, McpServer, Mode, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +76,8 @@ class DshRuntime(TaskHolder):
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
     ``home`` is the runtime's home; ``mode`` is what a session begins with; ``detaches``: no prompt
-    waits for subagents. Entering starts the first process and waits for nothing.
+    waits for subagents; ``servers`` are the user's MCP servers by name, for every session. Entering
+    starts the first process and waits for nothing.
     """
 
     def __init__(
@@ -84,9 +88,11 @@ class DshRuntime(TaskHolder):
         mode: Mode,
         outside: Outside,
         detaches: bool = False,
+        servers: Mapping[str, McpSettings] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self._home = home
+        self._servers = servers
         self._models = models
         self._mode = mode
         self._outside = outside
@@ -236,6 +242,7 @@ class DshRuntime(TaskHolder):
             models=self._models,
             attachments=self._attachments,
             group=self.group,
+            new_id=self._outside.new_id,
             detaches=self._detaches,
         )
         session = DshSession(
@@ -248,10 +255,28 @@ class DshRuntime(TaskHolder):
             notice=_note_on(extras),
             folders=extras.folders,
         )
+        self._give_servers(session, extras.servers)
         self._open.add(session.session_id, session)
         self.group.start_soon(self._serve, session)
         session.prepare()
         return session
+
+    def _give_servers(self, session: DshSession, given: Sequence[McpServer]) -> None:
+        """Let its MCP servers connect beside it."""
+        wanted = merged(self._servers, given)
+        if not wanted:
+            return
+        from acp_bridge.harness.mcp.servers import Surroundings
+        from acp_bridge.runtime.dsh.servers import DshServers
+
+        session.servers = DshServers(
+            session.session_id,
+            wanted,
+            Surroundings(session.cwd, self._outside.env),
+            group=self.group,
+            host=lambda: session.host,
+        )
+        self.group.start_soon(session.servers.serve)
 
     async def _serve(self, session: DshSession) -> None:
         try:
@@ -280,8 +305,20 @@ class DshRuntime(TaskHolder):
             flow=self._flow,
             judge=self._asking.judge,
             prepare=self._asking.listen,
+            learn=self._learn,
             start_wait_s=self._outside.start_wait_s,
         )
+
+    async def _learn(self, control: Control) -> None:
+        """Offer the models that the runtime has, in place of those that we know of."""
+        try:
+            models = await control.models()
+        except BridgeError as failure:
+            logger.warning("the runtime does not tell its models: %s", failure.details)
+            return
+        if self._models.learn(models):
+            for session in self._open.all():
+                session.offer_anew()
 
     def launch(self) -> Launch:
         """How a process is started now.
@@ -327,16 +364,10 @@ def _check(extras: Extras) -> None:
 
 def _note_on(extras: Extras) -> str | None:
     """What the user must know of what the client gave."""
-    # Hosts send their servers always, so refusing would lock them out.
-    notes = []
-    if extras.servers:
-        logger.warning("%d MCP servers are not used by this runtime", len(extras.servers))
-        names = ", ".join(shown(server.name) for server in extras.servers)
-        notes.append(f"MCP servers of the editor are not used with --runtime dsh: {names}.")
-    if extras.folders:
-        names = ", ".join(map(str, extras.folders))
-        notes.append(
-            f"DeepSeek Harness is not told of the additional folders ({names}): name paths in them "
-            "in full. What you let it change there it changes without its sandbox."
-        )
-    return " ".join(notes) or None
+    if not extras.folders:
+        return None
+    names = ", ".join(map(str, extras.folders))
+    return (
+        f"DeepSeek Harness is not told of the additional folders ({names}): name paths in them "
+        "in full. What you let it change there it changes without its sandbox."
+    )

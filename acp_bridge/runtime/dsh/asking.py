@@ -1,18 +1,21 @@
-"""What the control plugin asks and tells: judgements, the user's permission, and deltas."""
+"""What the control plugin asks and tells: judgements, permission, questions, calls, deltas."""
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acp_bridge.ports import PermissionAsk
+import attrs
+
+from acp_bridge.ports import PermissionAsk, QuestionAnswer, QuestionsAsk, ToolResult
+from acp_bridge.ports import Question as UserQuestion
 from acp_bridge.runtime.dsh.control import Control
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
+    CallToRun,
     Judgement,
     StreamNote,
-    UserAnswer,
     UserAsk,
 )
 from acp_bridge.runtime.dsh.judging import Rules, judge, question_on
@@ -50,6 +53,7 @@ class Asking:
         """Take what a process's plugin asks and tells; before its hello."""
         control.answer_approvals(self.approve)
         control.answer_questions(self.answer)
+        control.answer_calls(self.call)
         control.listen_to_streams(self.stream)
 
     def stream(self, session_id: SessionId, note: StreamNote) -> None:
@@ -66,35 +70,70 @@ class Asking:
         session = self._find(call.root_id)
         if session is None:
             return Judgement("refuse", reason="nobody here knows the session of this call")
-        grants = session.grants[call.session_id]
+        servers = session.servers
         folders = [folder.resolve() for folder in session.folders]
-        rules = Rules(session.mode, session.cwd.resolve(), self._temp_dir, grants, folders)
+        rules = Rules(
+            session.mode,
+            session.cwd.resolve(),
+            self._temp_dir,
+            await session.grants_of(call.session_id),
+            folders,
+            None if servers is None else servers.foreign(call.tool_name),
+        )
         name, arguments, cwd = call.tool_name, call.arguments, Path(call.cwd)
         judged = judge(name, arguments, cwd=cwd, rules=rules)
-        if judged.verdict == "ask":
-            question = question_on(name, arguments, cwd=cwd, rules=rules)
-            if question is not None:
-                self._questions[call.session_id, call.call_id] = question
-            if len(self._questions) > QUESTIONS_MAX:
-                del self._questions[next(iter(self._questions))]
+        if judged.verdict != "ask":
+            return judged
+        question = question_on(name, arguments, cwd=cwd, rules=rules)
+        if session.mode == "plan":
+            return await self._judge_by_asking(session, call, question)
+        if question is not None:
+            self._questions[call.session_id, call.call_id] = question
+        if len(self._questions) > QUESTIONS_MAX:
+            del self._questions[next(iter(self._questions))]
         return judged
+
+    async def _judge_by_asking(
+        self, session: DshSession, call: CallToJudge, question: "Question | None"
+    ) -> Judgement:
+        """Put a question here and now: the runtime refuses by itself whatever asks in plan mode."""
+        asked = PermissionAsk(call.call_id, call.tool_name, "", None)
+        answer = await self._permission(session, call.session_id, asked, question)
+        if answer in {Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS}:
+            return Judgement("run")
+        if answer is Answer.REJECT:
+            return Judgement("refuse", reason=f"the user rejected tool {call.tool_name}")
+        return Judgement("refuse", reason="no approval channel is available")
 
     async def approve(self, ask: ApprovalAsk) -> Answer:
         """The user's answer, to the session or to one of its subagents."""
         session = self._find(ask.root_id)
-        child_id = None if ask.session_id == ask.root_id else ask.session_id
-        is_seen = session is not None and (child_id is None or session.has_child(child_id))
-        if session is None or not is_seen or ask.call_id is None:
+        if session is None or ask.call_id is None:
             # Its call is shown nowhere: who cannot be seen is refused at once, never parked.
             logger.info("session %s: nobody can be asked for %s", ask.session_id, ask.tool_name)
             return Answer.UNAVAILABLE
         question = self._questions.pop((ask.session_id, ask.call_id), None)
-        label = None if question is None else question.always_label
-        reason = ask.reason if question is None else question.reason
-        permission = PermissionAsk(ask.call_id, ask.tool_name, reason, label, child_id)
-        answer = await session.client.ask_permission(permission)
+        asked = PermissionAsk(ask.call_id, ask.tool_name, ask.reason, None)
+        return await self._permission(session, ask.session_id, asked, question)
+
+    async def _permission(
+        self,
+        session: DshSession,
+        asker_id: SessionId,
+        asked: PermissionAsk,
+        question: "Question | None",
+    ) -> Answer:
+        """The user's answer to what was judged to ask, or to what the runtime asks by itself."""
+        child_id = None if asker_id == session.session_id else asker_id
+        if child_id is not None and not session.has_child(child_id):
+            logger.info("session %s: nobody can be asked for %s", asker_id, asked.tool_name)
+            return Answer.UNAVAILABLE
+        asked = attrs.evolve(asked, child_id=child_id)
+        if question is not None:
+            asked = attrs.evolve(asked, reason=question.reason, always_label=question.always_label)
+        answer = await session.client.ask_permission(asked)
         if answer is Answer.ALLOW_ALWAYS and question is not None and question.grant is not None:
-            session.grants[ask.session_id].add(question.grant)
+            await session.grant(asker_id, question.grant)
         if answer is Answer.CANCELLED:  # the runtime would only tell the model, and go on
             if child_id is None:
                 session.cancel()
@@ -102,21 +141,37 @@ class Asking:
                 session.cancel_child(child_id)
         return answer
 
-    async def answer(self, ask: UserAsk) -> Sequence[UserAnswer] | None:
-        """The user's answer to a plan, as to a permission; other questions are declined.
+    async def call(self, call: CallToRun) -> ToolResult:
+        """The result of a tool of the session's MCP servers."""
+        session = self._find(call.root_id)
+        if session is None or session.servers is None:
+            return ToolResult(f"nobody here has the tool {call.tool_name}.", is_error=True)
+        return await session.servers.call(call)
 
-        ACP has no way to put them; the model is told that nobody answers.
+    async def answer(self, ask: UserAsk) -> Sequence[QuestionAnswer] | None:
+        """The user's answers; to a plan as to a permission.
+
+        None: declined, which the model is told; so is what a client cannot show.
         """
         session = self._find(ask.session_id)
-        plan = next((one for one in ask.questions if one.is_plan_review), None)
-        if session is None or plan is None or ask.call_id is None or len(ask.questions) > 1:
-            logger.info("session %s: a question of the model was declined", ask.session_id)
+        if session is None or ask.call_id is None:
+            logger.info("session %s: nobody can be asked a question", ask.session_id)
             return None
-        permission = PermissionAsk(ask.call_id, "exit_plan_mode", plan.question, None)
+        if ask.reviews_plan:
+            return await self._review(session, ask.call_id, ask.questions[0])
+        if not session.client.takes_questions:
+            logger.info("session %s: its client takes no questions", ask.session_id)
+            return None
+        return await session.client.ask_questions(QuestionsAsk(ask.call_id, ask.questions))
+
+    async def _review(
+        self, session: DshSession, call_id: CallId, plan: UserQuestion
+    ) -> Sequence[QuestionAnswer] | None:
+        permission = PermissionAsk(call_id, "exit_plan_mode", plan.text, None)
         match await session.client.ask_permission(permission):
             case Answer.ALLOW_ONCE | Answer.ALLOW_ALWAYS:
-                return [UserAnswer(plan.question_id, selected=(plan.options[0][0],))]
+                return [QuestionAnswer(plan.question_id, (plan.options[0].label,))]
             case Answer.REJECT:
-                return [UserAnswer(plan.question_id, selected=(plan.options[-1][0],))]
+                return [QuestionAnswer(plan.question_id, (plan.options[-1].label,))]
             case _:
                 return None

@@ -14,7 +14,7 @@
  * - tools/pre-execute: the bridge decides which calls ask, so that a mode means the same in both of
  *   its runtimes. tools/execute and SandboxPolicyService.prototype.resolve: a call that was allowed
  *   runs in the sandbox that was allowed for it, and no other call does.
- * - agent/created, agent/disposed: subagents get their root's MCP servers and may ask; forget.
+ * - agent/created, agent/disposed: subagents get their root's MCP tools and may ask; forget.
  *
  * Rules: an error that nobody catches ends the whole runtime, so every listener and timer goes
  * through `guarded` or catches by itself, and every request is an async function. stdout is the
@@ -24,10 +24,13 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import * as asking from './plugin/asking.mjs'
+import * as commands from './plugin/commands.mjs'
 import { PACKAGES, featuresOf } from './plugin/features.mjs'
 import * as options from './plugin/options.mjs'
+import { record } from './plugin/records.mjs'
 import * as sessions from './plugin/sessions.mjs'
 import { Streams } from './plugin/streams.mjs'
+import { setTools } from './plugin/tools.mjs'
 import * as turns from './plugin/turns.mjs'
 import { messageOf, requireText } from './plugin/values.mjs'
 
@@ -71,8 +74,10 @@ class Bridge {
   /** Nothing is told or asked before hello: the client may not know us. */
   greeted = false
   judges = false
-  /** Session id to what it got from us: `{servers, selection}`. */
+  /** Session id to what it got from us: `{tools, selection}`. */
   extras = new Map()
+  /** Agent to a promise of what its tools of ours are registered with (tools.mjs). */
+  mounted = new WeakMap()
   /** Tool execution to its judgement. */
   judged = new WeakMap()
   /** The judged call that the current chain of promises comes from; it may be over by now. */
@@ -101,7 +106,7 @@ class Bridge {
 
   extrasOf(sessionId) {
     if (!this.extras.has(sessionId)) {
-      this.extras.set(sessionId, { servers: [], selection: undefined })
+      this.extras.set(sessionId, { tools: [], selection: undefined })
     }
     return this.extras.get(sessionId)
   }
@@ -198,9 +203,13 @@ function requestMethods(bridge) {
     steer: turns.steer,
     set_mode: options.setMode,
     set_model: options.setModel,
+    set_tools: setTools,
+    record,
     state: options.state,
     models: options.models,
     rename: options.rename,
+    log_command: commands.log,
+    compact: commands.compact,
   }
   // An async function each: what it throws becomes the error answer, never an uncaught one.
   const served = ([key, call]) => [`bridge/${key}`, async (params) => call(bridge, params)]

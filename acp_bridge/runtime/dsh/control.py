@@ -4,41 +4,48 @@
 runtime's own (``initialize``, ``session/prompt`` and so on, which stay with the client). A session
 that was opened here is one to them as well: prompts and waits go on by the SDK wire.
 
-=====================  =========================================================  ================
-request to it          params                                                     result
-=====================  =========================================================  ================
-``bridge/hello``       protocol, judge                                            `Hello`
-``bridge/open``        `Opening`                                                  cwd
-``bridge/resume``      `Opening`                                                  cwd
-``bridge/fork``        sourceSessionId, throughSeq, `Opening`                     throughSeq
-``bridge/cancel``      sessionId                                                  wasRunning
-``bridge/close``       sessionId                                                  wasOpen
-``bridge/steer``       sessionId, contentBlocks                                   messageId
-``bridge/set_mode``    sessionId, sandbox, policy, planning                       (nothing)
-``bridge/set_model``   sessionId, model                                           (nothing)
-``bridge/state``       sessionId                                                  `SessionState`
-``bridge/models``      (nothing)                                                  models
-``bridge/rename``      sessionId, title                                           title
-``bridge/history``     sessionId, from                                            `HistoryPage`
-=====================  =========================================================  ================
+======================  =========================================================  ================
+request to it           params                                                     result
+======================  =========================================================  ================
+``bridge/hello``        protocol, judge                                            `Hello`
+``bridge/open``         `Opening`                                                  cwd
+``bridge/resume``       `Opening`                                                  cwd
+``bridge/fork``         sourceSessionId, throughSeq, `Opening`                     throughSeq
+``bridge/cancel``       sessionId                                                  wasRunning
+``bridge/close``        sessionId                                                  wasOpen
+``bridge/steer``        sessionId, contentBlocks, wakes                            messageId
+``bridge/set_mode``     sessionId, sandbox, policy, planning                       (nothing)
+``bridge/set_model``    sessionId, model                                           (nothing)
+``bridge/set_tools``    sessionId, tools                                           (nothing)
+``bridge/record``       sessionId, type, data                                      seq
+``bridge/state``        sessionId                                                  `SessionState`
+``bridge/models``       (nothing)                                                  models
+``bridge/rename``       sessionId, title                                           title
+``bridge/log_command``  sessionId, type, data                                      (nothing)
+``bridge/compact``      sessionId, argument                                        kind, text
+``bridge/history``      sessionId, from                                            `HistoryPage`
+======================  =========================================================  ================
 
-It asks us ``bridge/judge`` (before every tool call, if hello said so), ``bridge/approve`` and
-``bridge/ask_user``, and tells ``bridge.stream``, ``bridge.withdrawn`` (an ask is void) and
-``bridge.fault``. An error answer is one sentence of the runtime's or the plugin's own.
+It asks us ``bridge/judge`` (before every tool call, if hello said so), ``bridge/approve``,
+``bridge/ask_user`` and ``bridge/call_tool`` (one of those that were set), and tells
+``bridge.stream``, ``bridge.withdrawn`` (an ask is void) and ``bridge.fault``. An error answer is
+one sentence of the runtime's or the plugin's own.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
 from acp_bridge.errors import PeerError, RuntimeFailedError
+from acp_bridge.ports import QuestionAnswer, Tool, ToolResult
 from acp_bridge.runtime.dsh import control_types as shapes
 from acp_bridge.runtime.dsh import members
 from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
+    CallToRun,
     Hello,
     HistoryPage,
     Judgement,
@@ -48,11 +55,10 @@ from acp_bridge.runtime.dsh.control_types import (
     RuntimeModel,
     SessionState,
     StreamNote,
-    UserAnswer,
     UserAsk,
 )
 from acp_bridge.runtime.dsh.wire import Wire
-from acp_bridge.vocabulary import Answer, JsonObject, JsonValue, Mode, SessionId
+from acp_bridge.vocabulary import Answer, Draft, JsonObject, JsonValue, Mode, SessionId
 
 PATCH_FILE: Final = Path(__file__).with_name("patch.yml")
 """For ``dsh --profile sdk --patch``: inserts the plugin, which lies beside it."""
@@ -69,7 +75,8 @@ _UNKNOWN_METHOD = "unknown DeepSeek Harness SDK runtime method"
 
 Judge: TypeAlias = Callable[[CallToJudge], Awaitable[Judgement]]
 Approver: TypeAlias = Callable[[ApprovalAsk], Awaitable[Answer]]
-Answerer: TypeAlias = Callable[[UserAsk], Awaitable[Sequence[UserAnswer] | None]]
+Answerer: TypeAlias = Callable[[UserAsk], Awaitable[Sequence[QuestionAnswer] | None]]
+Caller: TypeAlias = Callable[[CallToRun], Awaitable[ToolResult]]
 
 
 class Control:
@@ -118,6 +125,16 @@ class Control:
             return shapes.answers_result(answers)
 
         self._wire.serve("bridge/ask_user", serve)
+
+    def answer_calls(self, caller: Caller) -> None:
+        """Who runs the tools of `set_tools`; cancelled when the runtime gives a call up."""
+
+        async def serve(params: JsonObject) -> JsonValue:
+            call = shapes.call_to_run_from_params(params)
+            result = await self._unless_withdrawn(call.ask_id, lambda: caller(call))
+            return shapes.call_result(ToolResult("", is_error=True) if result is None else result)
+
+        self._wire.serve("bridge/call_tool", serve)
 
     def listen_to_streams(self, listener: Callable[[SessionId, StreamNote], None]) -> None:
         """Tell what models say as they say it, of every session and subagent.
@@ -193,20 +210,25 @@ class Control:
         return members.flag(result, "wasRunning")
 
     async def close(self, session_id: SessionId) -> bool:
-        """Cancel, end the session's subagents and MCP servers, write everything, free the lock.
+        """Cancel, end the session's subagents, write everything, free the lock.
 
         False if it was not open. It can be resumed at once, here or elsewhere.
         """
         result = await self._object("bridge/close", {"sessionId": session_id})
         return members.flag(result, "wasOpen")
 
-    async def steer(self, session_id: SessionId, content: Sequence[JsonObject]) -> str:
+    async def steer(
+        self, session_id: SessionId, content: Sequence[JsonObject], *, wakes: bool = False
+    ) -> str | None:
         """Put a user message into the running turn, before its next step; the message's id.
 
-        ``content`` as in ``session/prompt``: text and image blocks. Idle, it starts a turn.
+        ``content`` as in ``session/prompt``: text and image blocks. None: no turn runs, or it is
+        being cancelled, and nothing was taken. With ``wakes`` a session that is idle but has
+        subagents at work takes it into a turn of its own.
         """
         params: JsonObject = {"sessionId": session_id, "contentBlocks": list(content)}
-        return members.text(await self._object("bridge/steer", params), "messageId")
+        params["wakes"] = wakes
+        return members.optional_text(await self._object("bridge/steer", params), "messageId")
 
     async def set_mode(self, session_id: SessionId, mode: Mode) -> None:
         """Put a session and its subagents into a mode; holds from the next call on.
@@ -219,6 +241,20 @@ class Control:
         """Choose the model from the next step on, also of a running turn."""
         params: JsonObject = {"sessionId": session_id, "model": shapes.choice_params(choice)}
         await self._object("bridge/set_model", params)
+
+    async def set_tools(self, session_id: SessionId, tools: Iterable[Tool]) -> None:
+        """What a session and its subagents may call of ours, in place of what was.
+
+        Holds from the next request on, also of a running turn; for subagents yet to come too.
+        """
+        await self._object("bridge/set_tools", shapes.tools_params(session_id, tools))
+
+    async def record(self, session_id: SessionId, row: Draft) -> None:
+        """Append a row of our own (``plugin:acp-bridge/…``) to the log of an open session.
+
+        It is ignorable, and told on the wire before this returns.
+        """
+        await self._object("bridge/record", shapes.record_params(session_id, row))
 
     async def state(self, session_id: SessionId) -> SessionState:
         """What a live session is doing and has chosen."""
@@ -236,6 +272,21 @@ class Control:
         params: JsonObject = {"sessionId": session_id, "title": title}
         return members.text(await self._object("bridge/rename", params), "title")
 
+    async def log_command(self, session_id: SessionId, row: Draft) -> None:
+        """Append the ``command/run`` or ``command/done`` of a command that we run.
+
+        It is told on the wire before this returns.
+        """
+        await self._object("bridge/log_command", shapes.record_params(session_id, row))
+
+    async def compact(self, session_id: SessionId, argument: str) -> bool:
+        """Run the runtime's own ``/compact``, which logs itself; whether it went well.
+
+        `cancel` ends it.
+        """
+        params: JsonObject = {"sessionId": session_id, "argument": argument}
+        return members.text(await self._object("bridge/compact", params), "kind") == "success"
+
     async def history(self, session_id: SessionId, *, from_seq: int = 0) -> HistoryPage:
         """A page of a session's log, open or cold; pages are cut by size (about 1 MB)."""
         params: JsonObject = {"sessionId": session_id, "from": from_seq}
@@ -250,8 +301,11 @@ class Control:
         return members.as_object(await self._wire.request(method, params), "result")
 
     async def _serve_judge(self, params: JsonObject) -> JsonValue:
-        assert self._judge is not None
-        return shapes.judgement_result(await self._judge(shapes.call_from_params(params)))
+        judge = self._judge
+        assert judge is not None
+        call = shapes.call_from_params(params)
+        judgement = await self._unless_withdrawn(call.ask_id, lambda: judge(call))
+        return shapes.judgement_result(judgement or Judgement("refuse", reason="it was withdrawn"))
 
     async def _unless_withdrawn(self, ask_id: str, ask: Callable[[], Awaitable[_T]]) -> _T | None:
         if ask_id in self._void:

@@ -4,21 +4,21 @@ Names ending in ``_params`` make what we send, ``<type>_from_<source>`` read wha
 raises `RemoteProtocolError` that names the member at fault.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from acp_bridge.errors import RemoteProtocolError
 from acp_bridge.harness.modes import MODES
+from acp_bridge.ports import Question, QuestionAnswer, QuestionOption, Tool, ToolResult
 from acp_bridge.runtime.dsh import members
 from acp_bridge.vocabulary import (
     Answer,
     CallId,
-    HttpServer,
+    Draft,
     JsonObject,
     JsonValue,
-    McpServer,
     Mode,
     SessionId,
     StreamDelta,
@@ -56,9 +56,11 @@ Feature: TypeAlias = Literal[
     "steer",
     "open",
     "mcp",
+    "record",
     "models",
     "mode",
     "title",
+    "compact",
     "history",
     "fork",
 ]
@@ -91,16 +93,12 @@ class Opening:
     """How a session is opened, resumed or forked; ``cwd`` counts for new ones alone.
 
     Without ``model`` a resumed or forked session goes on with the one that its log names last, a
-    new one with that of ``initialize``. The name of a server becomes ``mcp__<name>__<tool>``; the
-    runtime has no client for `HttpServer.is_sse`. ``timeout_s`` bounds the start of the servers:
-    one that fails or hangs fails the whole opening, and nothing is left of it.
+    new one with that of ``initialize``.
     """
 
     session_id: SessionId
     cwd: str
     model: ModelChoice | None = None
-    servers: Sequence[McpServer] = ()
-    timeout_s: float = 30.0
 
 
 @attrs.frozen(slots=True)
@@ -136,10 +134,12 @@ class HistoryPage:
 class CallToJudge:
     """A tool call before it runs. ``root_id`` is the session whose mode counts.
 
-    ``arguments`` are the model's, parsed; ``cwd`` is where relative paths start; ``call_id`` of a
-    call that a program of the model's makes is its own, not one of the log.
+    ``ask_id`` is what it is withdrawn by. ``arguments`` are the model's, parsed; ``cwd`` is where
+    relative paths start; ``call_id`` of a call that a program of the model's makes is its own, not
+    one of the log.
     """
 
+    ask_id: str
     session_id: SessionId
     root_id: SessionId
     call_id: CallId
@@ -181,38 +181,33 @@ class ApprovalAsk:
 
 
 @attrs.frozen(slots=True)
-class UserQuestion:
-    """One question. ``options`` are label and description; none: the user types.
+class CallToRun:
+    """A call of a tool that was given with ``bridge/set_tools``. ``root_id`` is whose tool it is.
 
-    ``is_plan_review``: ``detail`` is the plan of ``exit_plan_mode``, the first option approves it.
+    ``call_id`` as in `CallToJudge`.
     """
 
-    question_id: str
-    question: str
-    header: str | None
-    detail: str | None
-    options: tuple[tuple[str, str | None], ...]
-    takes_many: bool
-    is_plan_review: bool
+    ask_id: str
+    session_id: SessionId
+    root_id: SessionId
+    call_id: CallId
+    tool_name: str
+    arguments: JsonObject
 
 
 @attrs.frozen(slots=True)
 class UserAsk:
-    """The model asks its user. Children never do: the runtime refuses them."""
+    """The model asks its user. Children never do: the runtime refuses them.
+
+    ``reviews_plan``: it is one question, whose ``detail`` is the plan of ``exit_plan_mode``; its
+    first option approves the plan, its last one does not.
+    """
 
     ask_id: str
     session_id: SessionId
     call_id: CallId | None
-    questions: tuple[UserQuestion, ...]
-
-
-@attrs.frozen(slots=True)
-class UserAnswer:
-    """An answer: labels that were chosen, and what was typed. Neither: skipped."""
-
-    question_id: str
-    selected: tuple[str, ...] = ()
-    typed: str | None = None
+    questions: tuple[Question, ...]
+    reviews_plan: bool = False
 
 
 @attrs.frozen(slots=True)
@@ -263,8 +258,6 @@ def opening_params(opening: Opening) -> JsonObject:
     params: JsonObject = {
         "sessionId": opening.session_id,
         "cwd": opening.cwd,
-        "mcpServers": [_server_config(server) for server in opening.servers],
-        "timeoutMs": round(opening.timeout_s * 1000),
     }
     if opening.model is not None:
         params["model"] = choice_params(opening.model)
@@ -287,6 +280,20 @@ def mode_params(session_id: SessionId, mode: Mode) -> JsonObject:
     }
 
 
+def tools_params(session_id: SessionId, tools: Iterable[Tool]) -> JsonObject:
+    """Params of ``bridge/set_tools``."""
+    specs: list[JsonValue] = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        for tool in tools
+    ]
+    return {"sessionId": session_id, "tools": specs}
+
+
+def record_params(session_id: SessionId, row: Draft) -> JsonObject:
+    """Params of ``bridge/record``."""
+    return {"sessionId": session_id, "type": row.type, "data": row.data}
+
+
 def judgement_result(judgement: Judgement) -> JsonObject:
     """The answer to ``bridge/judge``."""
     return {
@@ -301,7 +308,14 @@ def approval_result(answer: Answer) -> JsonObject:
     return {"outcome": _OUTCOMES[answer]}
 
 
-def answers_result(answers: Sequence[UserAnswer] | None) -> JsonObject:
+def call_result(result: ToolResult) -> JsonObject:
+    """The answer to ``bridge/call_tool``: the result of an MCP ``tools/call``."""
+    # The runtime begins the text of a failure in the same way.
+    text = result.text.removeprefix("Error: ") if result.is_error else result.text
+    return {"content": [{"type": "text", "text": text}], "isError": result.is_error}
+
+
+def answers_result(answers: Sequence[QuestionAnswer] | None) -> JsonObject:
     """The answer to ``bridge/ask_user``; None: the user would not answer."""
     if answers is None:
         return {"cancelled": True}
@@ -321,23 +335,6 @@ _OUTCOMES: Final = {
     Answer.CANCELLED: "cancelled",
     Answer.UNAVAILABLE: "unavailable",
 }
-
-
-def _server_config(server: McpServer) -> JsonObject:
-    if isinstance(server, HttpServer):
-        return {
-            "transport": "streamable-http",
-            "serverName": server.name,
-            "url": server.url,
-            "headers": dict(server.headers),
-        }
-    return {
-        "transport": "stdio",
-        "serverName": server.name,
-        "command": server.command,
-        "args": list(server.args),
-        "env": dict(server.env),
-    }
 
 
 # --- what it sends ------------------------------------------------------------------------------
@@ -407,12 +404,25 @@ def page_from_result(result: JsonValue) -> HistoryPage:
 def call_from_params(params: JsonObject) -> CallToJudge:
     """Read the params of ``bridge/judge``."""
     return CallToJudge(
+        ask_id=members.text(params, "askId"),
         session_id=SessionId(members.text(params, "sessionId")),
         root_id=SessionId(members.text(params, "rootSessionId")),
         call_id=CallId(members.text(params, "callId")),
         tool_name=members.text(params, "toolName"),
         arguments=members.as_object(params.get("arguments"), "arguments"),
         cwd=members.text(params, "cwd"),
+    )
+
+
+def call_to_run_from_params(params: JsonObject) -> CallToRun:
+    """Read the params of ``bridge/call_tool``."""
+    return CallToRun(
+        ask_id=members.text(params, "askId"),
+        session_id=SessionId(members.text(params, "sessionId")),
+        root_id=SessionId(members.text(params, "rootSessionId")),
+        call_id=CallId(members.text(params, "callId")),
+        tool_name=members.text(params, "toolName"),
+        arguments=members.as_object(params.get("arguments"), "arguments"),
     )
 
 
@@ -436,27 +446,28 @@ def ask_from_params(params: JsonObject) -> ApprovalAsk:
 def user_ask_from_params(params: JsonObject) -> UserAsk:
     """Read the params of ``bridge/ask_user``."""
     call_id = members.optional_text(params, "callId")
+    asked = members.objects(params, "questions")
     return UserAsk(
         ask_id=members.text(params, "askId"),
         session_id=SessionId(members.text(params, "sessionId")),
         call_id=None if call_id is None else CallId(call_id),
-        questions=tuple(_question(one) for one in members.objects(params, "questions")),
+        questions=tuple(_question(one) for one in asked),
+        reviews_plan=len(asked) == 1 and members.flag(asked[0], "planReview"),
     )
 
 
-def _question(value: JsonObject) -> UserQuestion:
+def _question(value: JsonObject) -> Question:
     options = () if value.get("options") is None else members.objects(value, "options")
-    return UserQuestion(
+    return Question(
         question_id=members.text(value, "id"),
-        question=members.text(value, "question"),
+        text=members.text(value, "question"),
         header=members.optional_text(value, "header"),
         detail=members.optional_text(value, "detail"),
         options=tuple(
-            (members.text(one, "label"), members.optional_text(one, "description"))
+            QuestionOption(members.text(one, "label"), members.optional_text(one, "description"))
             for one in options
         ),
         takes_many=members.flag(value, "multiSelect"),
-        is_plan_review=members.flag(value, "planReview"),
     )
 
 

@@ -9,7 +9,7 @@ import anyio
 from acp_bridge.errors import BridgeError, PeerError, PeerGoneError, RuntimeFailedError
 from acp_bridge.runtime.dsh.client import PEER, HarnessClient
 from acp_bridge.runtime.dsh.control import Control, Judge
-from acp_bridge.runtime.dsh.control_types import Hello, ModelChoice
+from acp_bridge.runtime.dsh.control_types import Feature, Hello, ModelChoice
 from acp_bridge.runtime.dsh.launch import INSTALL, Launch, version_of, version_problem
 from acp_bridge.runtime.dsh.process import DshProcess
 from acp_bridge.sessions.header import FORMAT_VERSION
@@ -24,6 +24,9 @@ START_WAIT_S: Final = 60.0
 
 SHUTDOWN_WAIT_S: Final = 3.0
 """How long ``shutdown`` may take to close its logs: 0.2 s with a running turn."""
+
+ANSWER_WAIT_S: Final = 2.0
+"""How long any answer at all may take of a process that was late: a large log keeps it busy."""
 
 END_WAIT_S: Final = 12.0
 """How long the whole end of a process may take: above its own bounds, which add up to 10 s."""
@@ -53,7 +56,8 @@ class Host:
     """A runtime process. `serve` must run in a task for as long as it lives.
 
     ``model`` is what sessions use that choose nothing else; ``is_subagent`` as `HarnessClient`
-    takes it; ``judge`` as `Control` does.
+    takes it; ``judge`` as `Control` does. ``prepare`` is given the plugin before its hello, and
+    ``learn`` when the process is ready, if it can tell its models.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Host:
         flow: Flow,
         judge: Judge | None = None,
         prepare: Callable[["Control"], None] = lambda _control: None,
+        learn: Callable[["Control"], Awaitable[None]] | None = None,
         start_wait_s: float = START_WAIT_S,
     ) -> None:
         self.launch = launch
@@ -73,6 +78,7 @@ class Host:
         self._flow = flow
         self._judge = judge
         self._prepare = prepare
+        self._learn = learn
         self._start_wait_s = start_wait_s
         self._process: DshProcess | None = None
         self._client: HarnessClient | None = None
@@ -100,6 +106,10 @@ class Host:
     def hello(self) -> Hello | None:
         """What the plugin said of itself, if it is there at all; after `ready`."""
         return self._hello
+
+    def can(self, feature: Feature) -> bool:
+        """Whether the control plugin is there and has this."""
+        return self._control is not None and self._hello is not None and self._hello.has(feature)
 
     @property
     def last_words(self) -> str:
@@ -174,6 +184,28 @@ class Host:
             self._client.stop("The runtime was shut down.")
         await self.wait_ended()
 
+    async def end_if_hung(self) -> bool:
+        """After something took longer than its bound: end the process if it answers nothing at all.
+
+        Whether it was ended. Every session in it then finds it gone, and goes on in a new one.
+        """
+        if not self.usable:
+            return True
+        try:
+            with anyio.fail_after(ANSWER_WAIT_S):
+                await self.client.request("bridge/are_you_there", {})
+        except PeerError:
+            return False  # it knows no such method, so it is there
+        except PeerGoneError:
+            return True
+        except TimeoutError:
+            logger.error("a runtime process hangs, and is ended")  # noqa: TRY400  # no fault here
+            assert self._process is not None
+            self._process.exit_wait_s = 0
+            self._fail(f"{PEER} did not answer any more and was ended.")
+            return True
+        return False
+
     async def wait_ended(self) -> None:
         """Wait until nothing of it runs any more; bounded."""
         with anyio.move_on_after(END_WAIT_S) as bound:
@@ -203,6 +235,8 @@ class Host:
             self._fail(f"{PEER} could not be set up: {fault.details}")
         else:
             self._greeted.set()
+            if self._learn is not None and self._control is not None and self.can("models"):
+                await self._learn(self._control)
 
     async def _meet_plugin(self) -> None:
         control = Control(self.client, judge=self._judge)

@@ -15,7 +15,7 @@ from acp_bridge.harness.approvals import Question, Refusal, verdict_on, verdict_
 from acp_bridge.harness.tools.paths import absolute_path, resolved_path
 from acp_bridge.ports import Access
 from acp_bridge.runtime.dsh.control_types import Judgement
-from acp_bridge.vocabulary import JsonObject, Mode
+from acp_bridge.vocabulary import ForeignTool, JsonObject, Mode
 
 FREE_TOOLS: Final = frozenset(
     {"ask_user_question", "create_goal", "exit_plan_mode", "get_goal", "interrupt_agent"}
@@ -41,7 +41,8 @@ class Rules:
     """What a call is judged by: the root session's mode, workspace and grants.
 
     ``workspace`` is resolved; ``temp_dir`` is the runtime's temporary folder, resolved, and so are
-    ``folders``, more roots of the workspace.
+    ``folders``, more roots of the workspace. With ``foreign`` the tool is one of an MCP server that
+    we run.
     """
 
     mode: Mode
@@ -49,6 +50,7 @@ class Rules:
     temp_dir: Path
     grants: Collection[str] = ()
     folders: Collection[Path] = ()
+    foreign: ForeignTool | None = None
 
 
 def judge(tool_name: str, arguments: JsonObject, *, cwd: Path, rules: Rules) -> Judgement:
@@ -56,7 +58,7 @@ def judge(tool_name: str, arguments: JsonObject, *, cwd: Path, rules: Rules) -> 
 
     ``arguments`` may be of any shape: what cannot be understood asks.
     """
-    touched = _touched(tool_name, arguments, cwd)
+    touched = _touched(tool_name, arguments, cwd, rules.foreign)
     match _verdict(touched, rules):
         case Question(reason=reason):
             return Judgement("ask", reason=reason)
@@ -75,7 +77,7 @@ def question_on(
     tool_name: str, arguments: JsonObject, *, cwd: Path, rules: Rules
 ) -> Question | None:
     """The question to put to the user for a call that asks, with what "always" would cover."""
-    verdict = _verdict(_touched(tool_name, arguments, cwd), rules)
+    verdict = _verdict(_touched(tool_name, arguments, cwd, rules.foreign), rules)
     return verdict if isinstance(verdict, Question) else None
 
 
@@ -101,8 +103,12 @@ def _spill_folder(access: Access, temp_dir: Path) -> Path:
     return temp_dir / "dsh-spill-"  # no such folder: nothing is read there
 
 
-def _touched(tool_name: str, arguments: JsonObject, cwd: Path) -> "Access | Question":
+def _touched(
+    tool_name: str, arguments: JsonObject, cwd: Path, foreign: ForeignTool | None
+) -> "Access | Question":
     """What is touched, or for what no `Access` describes the question it comes to."""
+    if foreign is not None:
+        return Access(foreign=foreign)
     if tool_name in FREE_TOOLS:
         return Access()
     if tool_name in READ_TOOLS | WRITE_TOOLS and (paths := _paths(arguments, "file_path", cwd)):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from acp_bridge.harness.waiting import WaitingPrompt
+from acp_bridge.runtime.dsh.commands import is_long
 from acp_bridge.vocabulary import Command, Prompt, SessionId, TurnEnd
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,11 @@ class PromptQueue:
         return self._running is not None or bool(self._waiting)
 
     @property
+    def withdrawn(self) -> bool:
+        """Whether what runs is being ended."""
+        return self._running is not None and self._running.scope.cancel_called
+
+    @property
     def has_waiting(self) -> bool:
         """Whether a prompt waits for the running one."""
         return bool(self._waiting)
@@ -62,6 +68,14 @@ class PromptQueue:
             self._waiting.append(waiting)
             self._wake.set()
         return waiting
+
+    def take_command(self) -> WaitingPrompt | None:
+        """The next that waits, if it is a command that takes no time; it is the caller's to end."""
+        if self._waiting:
+            work = self._waiting[0].prompt
+            if isinstance(work, Command) and not is_long(work):
+                return self._waiting.popleft()
+        return None
 
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""

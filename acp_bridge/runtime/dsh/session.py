@@ -1,8 +1,4 @@
-"""A live session of the real runtime behind `ports.LiveSession`.
-
-Its log is begun and reopened by us and continued by the runtime, which tells each row on the wire.
-What it does not tell (a shutdown's last rows, a crash's repair) is read from the log afterwards, so
-that consumers hear every row once, in order.
+"""A live session of the real runtime behind `ports.LiveSession`: its turns, and what is told.
 
 Without the control plugin a turn is cancelled by the end of its process, which this session then
 has for itself; the next prompt finds a new one. Mode and model are then changed in the log, between
@@ -10,44 +6,37 @@ two processes.
 """
 
 import logging
-from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
 import anyio.to_thread
-import attrs
 
 from acp_bridge.errors import (
     FAULT,
     BridgeError,
-    InvalidParamsError,
     PeerError,
     PeerGoneError,
-    RuntimeFailedError,
-    SessionConflictError,
-    SessionNotFoundError,
 )
+from acp_bridge.harness.command_texts import title_data
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
-from acp_bridge.harness.modes import MODES, mode_rows
+from acp_bridge.harness.modes import mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
-from acp_bridge.ports import DEFAULT_EFFORT, Client, Consumer, OptionName, SessionOptions
-from acp_bridge.runtime.attachments import AttachmentStore
+from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions
 from acp_bridge.runtime.dsh.children import Children
+from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, selection_row
 from acp_bridge.runtime.dsh.client import Session, event_of
-from acp_bridge.runtime.dsh.control_types import ModelChoice, Opening
+from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
+from acp_bridge.runtime.dsh.control_types import ModelChoice
+from acp_bridge.runtime.dsh.grants import Grants
 from acp_bridge.runtime.dsh.host import Host
-from acp_bridge.runtime.dsh.hosts import Hosts
-from acp_bridge.runtime.dsh.logs import begin_log, continue_log, first_difference
-from acp_bridge.runtime.dsh.models import DshModels, choice_from_log, choice_of, model_id_of
+from acp_bridge.runtime.dsh.models import choice_from_log, model_id_of, selection_name
 from acp_bridge.runtime.dsh.prompt_queue import PromptQueue
 from acp_bridge.runtime.dsh.prompts import PromptFold, content_for_runtime, end_from_reason
+from acp_bridge.runtime.dsh.residence import Owner, Residence, Shop
 from acp_bridge.sessions.header import Header
-from acp_bridge.sessions.store import SessionStore
 from acp_bridge.vocabulary import (
     Command,
     CommandInfo,
@@ -64,43 +53,29 @@ from acp_bridge.vocabulary import (
 )
 from acp_bridge.wire.messages import Notification
 
+if TYPE_CHECKING:
+    from acp_bridge.runtime.dsh.servers import DshServers
+
 logger = logging.getLogger(__name__)
 
 CANCEL_WAIT_S: Final = 8.0
 """How long a cancel may take: a command that ignores SIGTERM is killed after 3 s."""
-
-OPEN_WAIT_S: Final = 30.0
-"""How long the runtime may take to open a session: 20 ms, and more for a log of many megabytes."""
 
 CLOSE_WAIT_S: Final = 15.0
 """How long a close may take: a cancel, and the end of the process."""
 
 NO_PLUGIN: Final = (
     "The control plugin did not start in DeepSeek Harness: answers come whole instead of "
-    "streaming, nothing can be asked (what would need your permission is refused), and a cancel "
-    "restarts the runtime. `acp-bridge doctor` says what is missing."
+    "streaming, nothing can be asked (what would need your permission is refused), MCP servers are "
+    "not used, and a cancel restarts the runtime. `acp-bridge doctor` says what is missing."
 )
-
-_HELD: Final = ("already owned by an active write handle", "already open or opening")
-
-
-@attrs.frozen(slots=True)
-class Shop:
-    """What the sessions of one runtime share. ``detaches``: no prompt waits for subagents."""
-
-    store: SessionStore
-    hosts: Hosts
-    models: DshModels
-    attachments: AttachmentStore
-    group: anyio.abc.TaskGroup
-    detaches: bool = False
 
 
 class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing. ``notice`` is a sentence that a new log begins with.
+    ``model`` hold where the log says nothing. ``notice`` is a sentence for the user, said once.
     """
 
     def __init__(
@@ -121,25 +96,35 @@ class DshSession:
         self._shop = shop
         self._header = header
         self.client = client
-        self._events = list(events)
         self._memory = SessionMemory(events)
-        self._notice = notice
         self._mode = self._memory.mode or mode
-        self._model = choice_from_log(self._memory.selection) or model
-        self.grants: dict[SessionId, set[str]] = defaultdict(set)
-        """What the user allowed "always", to this session and to each of its subagents; not in the
-        log, which is not ours."""
-        self.grants[self.session_id] |= set(self._memory.grants)
+        found = choice_from_log(self._memory.selection)
+        self._model = found or model
+        self._news = [] if notice is None else [notice]
+        """What is to be said to the user at the next turn."""
+        if found is None and (gone := selection_name(self._memory.selection)) is not None:
+            answers = model_id_of(model)
+            self._news.append(f"The model {gone} is not available now; {answers} answers.")
+        self.servers: DshServers | None = None
+        """Its MCP servers; set before it is served."""
+        self._grants = Grants(self.session_id, self._memory.grants, shop.store)
         self._inbox = PromptQueue(self.session_id, self._run, close_wait_s=CLOSE_WAIT_S)
         self._consumers: list[Consumer] = []
-        self._host: Host | None = None
-        self._heard = ExitStack()
-        self._opening = anyio.Lock()
-        self._preparing: set[anyio.CancelScope] = set()
-        self._unsaid: list[Draft] = []
-        """Choices that the runtime could not be told: rows for the log's next opening by us."""
         self._children = Children(header, events, shop.store, self._emit)
+        owner = Owner(
+            apply=self._apply,
+            hear=self._hear,
+            opened=self._begin_servers,
+            settle=self._children.settle,
+            model=lambda: self._model,
+            first_rows=self._first_rows,
+            late_rows=self._late_rows,
+            closing=lambda: self._inbox.closing,
+        )
+        self._residence = Residence(shop, header, owner, events=events)
         self._fold: PromptFold | None = None
+        self._is_compacting = False
+        self._knows_no_plugin = False
         self._is_root_idle = True
         self._changed = anyio.Event()
 
@@ -158,7 +143,7 @@ class DshSession:
     @property
     def events(self) -> Sequence[Event]:
         """The log as consumers were told it."""
-        return self._events
+        return self._residence.events
 
     @property
     def closing(self) -> bool:
@@ -182,8 +167,13 @@ class DshSession:
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
-        """None: what begins with a slash goes to the model as it is."""
-        return ()
+        """The slash commands that `admit` takes."""
+        return COMMANDS
+
+    @property
+    def host(self) -> Host | None:
+        """The process that has it open."""
+        return self._residence.host
 
     def attach(self, consumer: Consumer) -> None:
         """Tell ``consumer`` everything from now on."""
@@ -195,9 +185,24 @@ class DshSession:
         self._change()
         return waiting
 
-    async def interject(self, prompt: Prompt) -> bool:  # noqa: ARG002
-        """Nothing is taken: a prompt waits for its turn."""
-        return False
+    async def interject(self, prompt: Prompt) -> bool:
+        """Put what the user says before the next step of what runs: see `ports.LiveSession`.
+
+        Without the control plugin nothing can be put there.
+        """
+        host = self._residence.host
+        if host is None or not host.usable or not host.can("steer"):
+            return False
+        if self._fold is None or self._inbox.withdrawn:  # else a cancel would drop it
+            return False
+        assert host.control is not None
+        wakes = not self._shop.detaches and self._fold.end is not None
+        content = content_for_runtime(prompt)
+        try:
+            taken = await host.control.steer(self.session_id, content, wakes=wakes)
+        except PeerGoneError:
+            return False
+        return taken is not None
 
     def cancel(self) -> None:
         """End the running turn, the waiting prompts and all subagents; nothing running: no-op."""
@@ -218,8 +223,9 @@ class DshSession:
 
         Without the control plugin nothing can end it but the end of all.
         """
-        if self.has_child(child_id) and self._host is not None:
-            self._shop.group.start_soon(self._children.cancel, child_id, self._host)
+        host = self._residence.host
+        if self.has_child(child_id) and host is not None:
+            self._shop.group.start_soon(self._children.cancel, child_id, host)
 
     async def close(self) -> None:
         """Cancel, wait until quiet, let the runtime release the log. Idempotent."""
@@ -235,57 +241,39 @@ class DshSession:
 
     def options(self) -> SessionOptions:
         """What can be chosen, and what is chosen."""
-        models = list(self._shop.models.available())
-        model_id = model_id_of(self._model)
-        if all(info.model_id != model_id for info in models):
-            models.insert(0, self._shop.models.info(model_id))
-        return SessionOptions(self._mode, model_id, self._model.effort, models)
+        return options_of(self._shop.models, self._mode, self._model)
+
+    def offer_anew(self) -> None:
+        """There are other models to choose from."""
+        self._emit(OptionsChanged())
 
     async def choose(self, option: OptionName, value: str) -> None:
         """Choose a value: see `ports.LiveSession`."""
-        async with self._opening:
-            mode, model = self._chosen(option, value)
+        residence = self._residence
+        async with residence.lock:
+            mode, model = chosen(self._shop.models, self._mode, self._model, option, value)
             if (mode, model) == (self._mode, self._model):
                 return
-            drafts = mode_rows(mode, before=self._mode) if option == "mode" else [_selection(model)]
-            host = self._host
+            by_mode = option == "mode"
+            drafts = mode_rows(mode, before=self._mode) if by_mode else [selection_row(model)]
+            host = residence.host
             if host is not None and host.usable and host.control is not None:
-                if option == "mode":
+                if by_mode:
                     await host.control.set_mode(self.session_id, mode)
                 else:
                     await host.control.set_model(self.session_id, model)
-            elif self._events:
-                self._unsaid += drafts
+            elif residence.events:
+                residence.unsaid += drafts
                 if not self.busy:
-                    await self._leave()
-                    await self._continue_log()
+                    await residence.leave()
+                    await residence.continue_log()
             self._mode, self._model = mode, model
         self._emit(OptionsChanged())
         self.prepare()
 
-    def _chosen(self, option: OptionName, value: str) -> tuple[Mode, ModelChoice]:
-        options = self.options()
-        match option:
-            case "mode":
-                allowed = list(MODES)
-            case "model":
-                allowed = [info.model_id for info in options.models]
-            case "effort":
-                allowed = [DEFAULT_EFFORT, *options.efforts] if options.efforts else []
-        if value not in allowed:
-            there_is = ", ".join(allowed) or "none for this model"
-            raise InvalidParamsError(
-                f"There is no {option} {value!r:.100} to choose: there is {there_is}.",
-                field="value",
-            )
-        if option == "mode":
-            return MODES[value].mode, self._model
-        if option == "effort":
-            effort = None if value == DEFAULT_EFFORT else value
-            return self._mode, attrs.evolve(self._model, effort=effort)
-        effort = self._model.effort
-        known = self._shop.models.info(value).efforts
-        return self._mode, choice_of(value, effort if effort in known else None)
+    def prepare(self) -> None:
+        """Have a process start and open the session, so that the next prompt need not wait."""
+        self._residence.prepare()
 
     # --- turns --------------------------------------------------------------------------------
 
@@ -293,7 +281,7 @@ class DshSession:
         end = None
         with waiting.scope:
             try:
-                end = await self._turn(waiting.prompt)
+                end = await self._end_of(waiting.prompt)
             except PeerGoneError:
                 end = await self._after_a_loss()
             except BridgeError as failure:
@@ -305,13 +293,22 @@ class DshSession:
             with anyio.CancelScope(shield=True):
                 await self._stop()
             end = TurnEnd("aborted")
-        self._fold = None
+        self._fold, self._is_compacting = None, False
         return end
 
-    async def _turn(self, prompt: Work) -> TurnEnd:
-        assert isinstance(prompt, Prompt), "there are no commands here"
-        session = await self._opened(is_prompted=True)
+    async def _end_of(self, work: Work) -> TurnEnd:
+        if isinstance(work, Command):
+            await self._residence.opened(is_prompted=True)
+            await run_command(self, work, self._shop.new_id())
+            return TurnEnd("completed")
+        assert isinstance(work, Prompt), "the runtime has an inbox of its own"
+        return await self._turn(work)
+
+    async def _turn(self, prompt: Prompt) -> TurnEnd:
+        session = await self._residence.opened(is_prompted=True)
         assert session is not None
+        await self._say_news()
+        await self._ready_servers()
         self._is_root_idle = False
         fold = self._fold = PromptFold()
         fold.expect(await session.prompt(content_for_runtime(prompt)))
@@ -339,194 +336,136 @@ class DshSession:
                 group.cancel_scope.cancel()
 
             group.start_soon(wait)
-            while (
-                (holds and not self._inbox.has_waiting)
-                or not self._is_root_idle
-                or fold.end is None
-            ):
+            while True:
+                if fold.end is not None and self._is_root_idle:
+                    if holds and (command := self._inbox.take_command()) is not None:
+                        await self._answer_beside(command)
+                        continue
+                    if not holds or self._inbox.has_waiting:
+                        break
                 await self._changed.wait()
             group.cancel_scope.cancel()
         if failure is not None and (fold.end is None or isinstance(failure, PeerGoneError)):
             raise failure
 
+    async def _answer_beside(self, waiting: WaitingPrompt) -> None:
+        """A command that comes while a prompt is held takes nothing from it."""
+        held = self._fold
+        with anyio.CancelScope(shield=True):  # it takes no longer than its rows do
+            waiting.settle(await self._run(waiting))
+        self._fold = held
+
     async def _stop(self) -> None:
         """End what the withdrawn prompt started."""
-        host = self._host
+        residence = self._residence
+        host = residence.host
         if host is None or self._fold is None:
             return
         if host.control is not None and host.usable:
             try:
                 with anyio.fail_after(CANCEL_WAIT_S):
                     await host.control.cancel(self.session_id)
+                    if self._is_compacting:
+                        # What it says of its end follows at once, so it is ahead of this answer.
+                        await host.control.state(self.session_id)
             except PeerGoneError:
                 await self._after_a_loss()
             except (PeerError, TimeoutError):
                 logger.exception("session %s: its turn was not cancelled", self.session_id)
+                if await host.end_if_hung():
+                    await self._after_a_loss()
             return
-        async with self._opening:
-            await self._leave()
-            await self._continue_log()
+        async with residence.lock:
+            await residence.leave()
+            await residence.continue_log()
         if not self._inbox.closing:
             self.prepare()
 
     async def _stop_strays(self) -> None:
         """End what works for no prompt; the next one waits for it, since it would be dropped."""
-        async with self._opening:
-            if self._host is not None:
-                await self._children.cancel(self.session_id, self._host)
+        async with self._residence.lock:
+            host = self._residence.host
+            if host is not None:
+                await self._children.cancel(self.session_id, host)
 
     async def _after_a_loss(self) -> TurnEnd:
-        """The process is gone: what is known of why, and what the log says since."""
-        host = self._host
-        details = "DeepSeek Harness is gone: send the prompt again."
         with anyio.CancelScope(shield=True):
-            async with self._opening:
-                await self._leave()
-                if host is not None:
-                    try:
-                        await host.ready()
-                    except RuntimeFailedError as failure:
-                        details = f"{failure.details} The session goes on with the next prompt."
-                await self._continue_log()
+            async with self._residence.lock:
+                details = await self._residence.lost()
         return TurnEnd("error", details, "INTERNAL")
 
-    # --- the log and the process --------------------------------------------------------------
+    def _first_rows(self, host: Host) -> list[Draft]:
+        return [*mode_rows(self._mode, before=None), *self._late_rows(host)]
 
-    def prepare(self) -> None:
-        """Have a process start, and open the session there, so that the next prompt need not wait.
+    def _late_rows(self, host: Host) -> list[Draft]:
+        if host.control is not None:
+            return []
+        said = [*([] if self._knows_no_plugin else [NO_PLUGIN]), *self._news]
+        self._knows_no_plugin = True
+        self._news.clear()
+        return [_notice(text) for text in said]
 
-        What goes wrong is left for that prompt to find and tell.
-        """
-        self._shop.group.start_soon(self._prepare)
+    async def _say_news(self) -> None:
+        while self._news:
+            await self._residence.append(_notice(self._news[0]))
+            del self._news[0]
 
-    async def _prepare(self) -> None:
-        with anyio.CancelScope() as scope:
-            self._preparing.add(scope)
-            try:
-                await self._opened(is_prompted=False)
-            except BridgeError as failure:
-                logger.warning("session %s: %s", self.session_id, failure.details)
-            finally:
-                self._preparing.discard(scope)
+    # --- what commands do ---------------------------------------------------------------------
 
-    async def _opened(self, *, is_prompted: bool) -> Session | None:
-        """The session as the wire has it, opened there if need be.
+    async def log(self, row: Draft) -> None:
+        """Append a row to the log, which must be begun; told when this returns."""
+        await self._residence.append(row)
 
-        None if nothing is stored yet and no prompt asks for it.
-        """
-        async with self._opening:
-            host = self._host
-            if host is not None and host.usable and not self._unsaid:
-                return host.client.session(self.session_id)
-            if self._inbox.closing:
-                raise RuntimeFailedError(f"Session {self.session_id} is being closed.")
-            if host is not None:
-                await self._leave()
-                await self._continue_log()
-            elif self._unsaid:
-                await self._continue_log()
-            if not self._events and not is_prompted:
-                self._shop.hosts.prewarm()
-                return None
-            host = await self._shop.hosts.take(self.session_id)
-            try:
-                # Shielded: else the runtime might open it for nobody, and keep its lock.
-                with anyio.fail_after(OPEN_WAIT_S, shield=True):
-                    if not self._events:
-                        await self._begin_log(host)
-                    return await self._open_in(host)
-            except BaseException as failure:
-                with anyio.CancelScope(shield=True):
-                    await self._shop.hosts.release(host, self.session_id)
-                if isinstance(failure, TimeoutError):
-                    raise RuntimeFailedError(
-                        f"DeepSeek Harness did not open session {self.session_id} within "
-                        f"{OPEN_WAIT_S:.0f} s: try again."
-                    ) from failure
-                raise
+    async def rename(self, title: str) -> str:
+        """Give the session a title, once its log is begun; as it is now."""
+        host = self._residence.host
+        if host is None or not host.usable or not host.can("title"):
+            await self.log(Draft("session/title", title_data(title)))
+            return title
+        assert host.control is not None
+        return await host.control.rename(self.session_id, title)
 
-    async def _open_in(self, host: Host) -> Session:
-        session = host.client.session(self.session_id)
-        try:
-            if host.control is not None:
-                opening = Opening(self.session_id, str(self.cwd), model=self._model)
-                await host.control.resume_session(opening)
-            else:
-                await host.set_up(str(self.cwd), self._model)
-                await session.resume()
-        except PeerError as refusal:
-            raise self._refusal(refusal) from refusal
-        self._heard.enter_context(host.client.subscribe(self.session_id, self._hear))
-        self._host = host
-        return session
-
-    def _refusal(self, refusal: PeerError) -> BridgeError:
-        if any(words in refusal.details for words in _HELD):
-            return SessionConflictError(
-                f"Session {self.session_id} is open in another program: close it there, then send "
-                "the prompt again."
-            )
-        return RuntimeFailedError(refusal.details)
-
-    async def _begin_log(self, host: Host) -> None:
-        drafts = mode_rows(self._mode, before=None)
-        for text in (NO_PLUGIN if host.control is None else None, self._notice):
-            if text is not None:
-                drafts.append(Draft(NOTICE_ROW, {"text": text}, ignorable=True))
-        write = partial(begin_log, self._shop.store, self._header, drafts)
-        self._take(await anyio.to_thread.run_sync(write))
-
-    async def _continue_log(self) -> None:
-        """Hear from the log what the wire did not tell, and write what the runtime was not told."""
-        drafts, self._unsaid = self._unsaid, []
-        write = partial(continue_log, self._shop.store, self.session_id, drafts)
-        try:
-            _, stored = await anyio.to_thread.run_sync(write)
-        except SessionNotFoundError:
-            self._events.clear()  # it ended before anything was stored
-            return
-        except BaseException:
-            self._unsaid = drafts
-            raise
-        self._take(stored)
-
-    def _take(self, stored: Sequence[Event]) -> None:
-        at = first_difference(self._events, stored)
-        if at < len(self._events):
-            logger.warning("session %s: rows from seq %d were lost", self.session_id, at)
-            del self._events[at:]
-        for event in stored[at:]:
-            self._apply(event)
-
-    async def _leave(self) -> None:
-        """Let go of the process, which has closed the log when this returns."""
-        host, self._host = self._host, None
-        if host is None:
-            return
-        self._heard.close()
-        if host.usable and host.control is not None:
-            try:
-                with anyio.fail_after(CANCEL_WAIT_S):
-                    await host.control.close(self.session_id)
-            except (PeerError, PeerGoneError, TimeoutError):
-                logger.exception("session %s was not closed", self.session_id)
-        if host.usable:
-            host.client.forget(self.session_id)
-        await self._shop.hosts.release(host, self.session_id)
-        if not host.usable:
-            await host.wait_ended()
-        await self._children.settle()
+    async def compact(self, argument: str) -> bool:
+        """Have the runtime compact the conversation and log it; False: it cannot."""
+        host = self._residence.host
+        if host is None or not host.can("compact"):
+            return False
+        assert host.control is not None
+        self._fold, self._is_compacting = PromptFold(), True
+        await host.control.compact(self.session_id, argument)
+        return True
 
     async def _release(self) -> None:
-        for scope in self._preparing:
-            scope.cancel()
-        async with self._opening:
-            await self._leave()
-            if self._unsaid:
-                try:
-                    await self._continue_log()
-                except BridgeError as failure:
-                    logger.warning("session %s: %s", self.session_id, failure.details)
+        """Side by side: who leaves waits for both."""
+        async with anyio.create_task_group() as group:
+            if self.servers is not None:
+                group.start_soon(self.servers.close)
+            await self._residence.release()
+
+    # --- MCP servers, and what was allowed -----------------------------------------------------
+
+    async def _begin_servers(self, host: Host) -> None:
+        if self.servers is not None:
+            await self.servers.begin(host)
+
+    async def _ready_servers(self) -> None:
+        """Before a prompt: have the tools of its servers there, and say what there is to say."""
+        servers, host = self.servers, self._residence.host
+        if servers is None or host is None or host.control is None:
+            return
+        await servers.ready()
+        await servers.give(host)
+        while servers.news:
+            await self.log(_notice(servers.news[0]))
+            del servers.news[0]
+
+    async def grants_of(self, session_id: SessionId) -> Collection[str]:
+        """What was allowed "always" to this session, or to a subagent of it."""
+        return await self._grants.of(session_id)
+
+    async def grant(self, session_id: SessionId, grant: str) -> None:
+        """Allow something "always", to this session or to a subagent of it."""
+        await self._grants.add(session_id, grant, self._residence.host)
 
     # --- what is told -------------------------------------------------------------------------
 
@@ -545,25 +484,17 @@ class DshSession:
                 self._is_root_idle = params.get("status") == "idle"
         event = event_of(notification, self.session_id)
         if event is not None:
-            if event.seq != len(self._events):
-                logger.warning(
-                    "session %s: seq %d came after %d rows",
-                    self.session_id,
-                    event.seq,
-                    len(self._events),
-                )
-            self._apply(event)
+            self._residence.add(event)
         self._children.hear(notification)
         self._change()
 
     def _apply(self, event: Event) -> None:
-        self._events.append(event)
         if self._fold is not None:
             self._fold.apply(event)
         self._memory.apply(event)
         self._emit(event)
         self._children.note(event)
-        if event.type in _CHOICES and not self._unsaid:
+        if event.type in CHOICE_ROWS and not self._residence.unsaid:
             mode = self._memory.mode or self._mode
             model = choice_from_log(self._memory.selection) or self._model
             if (mode, model) != (self._mode, self._model):
@@ -579,11 +510,5 @@ class DshSession:
         changed.set()
 
 
-_CHOICES: Final = frozenset(
-    {"sandbox/mode", "approval/policy", "plan/mode", "model/selection", "request/header"}
-)
-
-
-def _selection(model: ModelChoice) -> Draft:
-    effort = {} if model.effort is None else {"reasoningEffort": model.effort}
-    return Draft("model/selection", {"provider": model.provider, "model": model.model, **effort})
+def _notice(text: str) -> Draft:
+    return Draft(NOTICE_ROW, {"text": text}, ignorable=True)

@@ -1,7 +1,7 @@
 /** Who may do what: the bridge's verdict on calls, approvals, sandboxes, questions to the user. */
 
 import { knobsOf, setPolicy } from './options.mjs'
-import { mcpConfig } from './sessions.mjs'
+import { mount } from './tools.mjs'
 import { messageOf } from './values.mjs'
 
 /**
@@ -15,7 +15,7 @@ export async function judge(bridge, exec, next) {
   let judgement
   try {
     const params = callParams(bridge, exec)
-    judgement = await bridge.transport.request('bridge/judge', params, exec.signal)
+    judgement = await bridge.ask('bridge/judge', params, exec.signal)
   } catch (error) {
     if (exec.signal?.aborted) return { kind: 'cancel' }
     const reason = `the client could not decide whether this call may run: ${messageOf(error)}`
@@ -154,7 +154,7 @@ function callRow(session, callId) {
 /**
  * A subagent is born with a policy that refuses every ask, and without its root's MCP servers.
  *
- * A server that does not start is told and left out: it must not fail the subagent's birth.
+ * What goes wrong is told: it must not fail the subagent's birth.
  */
 export async function equipChild(bridge, agent) {
   try {
@@ -162,9 +162,7 @@ export async function equipChild(bridge, agent) {
     if (root === agent || !bridge.greeted) return
     const rootAsks = knobsOf(bridge, root.session).policy === 'ask'
     if (bridge.judges && rootAsks) setPolicy(bridge, agent, 'ask')
-    for (const config of bridge.extras.get(root.session.id)?.servers ?? []) {
-      await agent.ctx.plugin(bridge.packages.mcp, mcpConfig(bridge, config, agent))
-    }
+    await mount(bridge, agent)
   } catch (error) {
     bridge.fault(`subagent ${agent.session.id}`, error)
   }

@@ -52,10 +52,12 @@ export function featuresOf({ ctx, packages, server }) {
     close: first(open, service('subagents', 'drainDescendants'), flush),
     steer: first(agents, message),
     open,
-    mcp: first(open, from('mcp', 'Config', 'apply')),
+    mcp: first(agents, service('tools', 'register'), from('mcp', 'createMcpToolDefinition')),
+    record: first(agents, from('session', 'appendPluginRecord')),
     models: first(llm, selection),
     mode: first(agents, knobs, service('planMode', 'get', 'set')),
     title: service('sessionTitle', 'get', 'rename'),
+    compact: service('commands', 'execute'),
     history,
     fork: first(open, history, flush, from('session', 'buildForkSeed')),
   }

@@ -47,7 +47,7 @@ function ownDelivery(row, id) {
   return { ...row, data: { ...row.data, sessionId: id } }
 }
 
-/** Start an agent with its model and MCP servers, and give it to the SDK server as its own. */
+/** Start an agent with its model, and give it to the SDK server as its own. */
 async function opened(bridge, params, start) {
   const { server } = bridge
   const id = requireText(params.sessionId, 'sessionId')
@@ -76,16 +76,10 @@ async function opened(bridge, params, start) {
 
 /** `setup` runs before the session is there for anybody: a failure in it leaves nothing behind. */
 function commonOptions(bridge, id, params) {
-  const servers = params.mcpServers ?? []
   return {
     agentOptions: routeOf(bridge.server, params.model),
-    signal: AbortSignal.timeout(params.timeoutMs ?? 30_000),
-    setup: async (agentCtx, agent) => {
-      bridge.extrasOf(id).servers = servers
+    setup: async (_agentCtx, agent) => {
       select(bridge, agent, selectionOf(params.model) ?? storedSelection(agent.session))
-      for (const config of servers) {
-        await agentCtx.plugin(bridge.packages.mcp, mcpConfig(bridge, config, agent))
-      }
     },
   }
 }
@@ -95,11 +89,6 @@ function routeOf(server, model) {
   const standing = { provider, model: server.model, effort: reasoningEffort }
   const chosen = selectionOf(model) ?? selectionOf(standing)
   return { ...chosen, ...(maxTokens === undefined ? {} : { maxTokens }) }
-}
-
-export function mcpConfig(bridge, config, agent) {
-  const cwd = config.transport === 'stdio' ? { cwd: agent.session.header.cwd } : {}
-  return bridge.packages.mcp.Config({ ...config, ...cwd, failOnStartupError: true })
 }
 
 /** The order matters: nothing may run or be written when the log's lock is let go. */

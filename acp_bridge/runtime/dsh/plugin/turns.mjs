@@ -64,13 +64,23 @@ function unmute(bridge, agent) {
   else bridge.muted.delete(agent)
 }
 
-export async function steer(bridge, { sessionId, contentBlocks }) {
+/**
+ * Add to the turn that runs; null where none does, or one is being ended: there the runtime would
+ * make a turn of it. With `wakes` that is right for as long as subagents work, for which whoever
+ * prompted waits too.
+ *
+ * Nothing is waited for between the look and the message, and a turn looks for such messages at its
+ * very end: so what is taken is heard.
+ */
+export async function steer(bridge, { sessionId, contentBlocks, wakes }) {
   const agent = bridge.agent(sessionId)
   if (!Array.isArray(contentBlocks) || contentBlocks.length === 0) {
     throw new Error('contentBlocks must be a list with at least one block')
   }
   const content = await storedContent(bridge, contentBlocks)
   const message = bridge.packages.llm.createUserMessage({ content, source: { kind: 'user' } })
+  const takes = agent.status === 'running' || (wakes === true && bridge.descendants(agent).length > 0)
+  if (!takes || bridge.muted.has(agent)) return { messageId: null }
   agent.steer(message)
   return { messageId: message.id }
 }
