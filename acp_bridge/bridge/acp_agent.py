@@ -249,7 +249,9 @@ class AcpAgent:
     async def delete_session(self, params: DeleteSessionRequest) -> DeleteSessionResponse:
         """Remove a session from the store; an unknown one is fine."""
         self._refuse_child(params.session_id)
-        self._sessions.pop(params.session_id, None)
+        session = self._sessions.pop(params.session_id, None)
+        if session is not None:
+            session.cancels += 1
         await self._runtime.delete_session(SessionId(params.session_id))
         return DeleteSessionResponse()
 
@@ -325,6 +327,7 @@ class AcpAgent:
         self._refuse_child(params.session_id)
         session = self._sessions.pop(params.session_id, None)
         if session is not None:
+            session.cancels += 1
             await session.live.close()
         return CloseSessionResponse()
 

@@ -71,9 +71,12 @@ def _folders(texts: Sequence[str], cwd: Path) -> tuple[Path, ...]:
             f"There are {len(texts)} additional directories: give {FOLDERS_MAX} at most.",
             field="additionalDirectories",
         )
-    found = [checked_folder(text, f"additionalDirectories[{at}]") for at, text in enumerate(texts)]
     home = cwd.resolve()
-    return tuple(dict.fromkeys(one for one in found if not one.resolve().is_relative_to(home)))
+    found: dict[Path, Path] = {}
+    for at, text in enumerate(texts):
+        folder = checked_folder(text, f"additionalDirectories[{at}]")
+        found.setdefault(folder.resolve(), folder)  # a link, or "..", is no other folder
+    return tuple(folder for real, folder in found.items() if not real.is_relative_to(home))
 
 
 def _system_prompt(given: SystemPrompt | None, meta: JsonObject) -> str:

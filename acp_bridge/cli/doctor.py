@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from acp_bridge import __version__
+from acp_bridge.cli.screen import plain
 from acp_bridge.config import Settings, resolve
 from acp_bridge.errors import BridgeError, ConfigError
 
@@ -64,7 +65,8 @@ def run(flags: Mapping[str, str | None], *, as_json: bool) -> int:
 def _line(finding: Finding, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(finding._asdict(), ensure_ascii=False)
-    line = f"{_MARKS[finding.state]}  {finding.name:<10}  {finding.found}"
+    found = plain(finding.found).replace("\n", "␊")  # a file's name may hold anything
+    line = f"{_MARKS[finding.state]}  {finding.name:<10}  {found}"
     return f"{line}\n    {'':<10}  {finding.advice}" if finding.advice else line
 
 

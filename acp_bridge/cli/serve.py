@@ -238,6 +238,7 @@ def start_log(settings: Settings) -> None:
             maxBytes=2_000_000,
             backupCount=3,
             encoding="utf-8",
+            errors="backslashreplace",  # of file names that are no UTF-8
             delay=True,
         )
     ]

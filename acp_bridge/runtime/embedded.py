@@ -223,13 +223,18 @@ class EmbeddedRuntime(TaskHolder):
         """
         if self._works_below(session_id):
             raise belongs_to_subagent(session_id)
-        before = self._open.get(session_id)
-        open_it = partial(self._open_stored, session_id, cwd, client, extras)
+        is_ours = False
+
+        async def open_it() -> HarnessSession:
+            nonlocal is_ours
+            is_ours = True
+            return await self._open_stored(session_id, cwd, client, extras)
+
         live = await self._open.opened(session_id, open_it)
         if cwd is not None:
             check_cwd(live.cwd, cwd)
-        if live is before:
-            await live.take(extras)  # what was given at an earlier opening is not kept
+        if not is_ours:
+            await live.take(extras)  # what was given at another opening is not kept
         return live
 
     async def list_sessions(self, cwd: Path | None, page_token: str | None) -> SessionPage:

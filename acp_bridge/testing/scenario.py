@@ -168,7 +168,12 @@ def load(folder: Path) -> Scenario:
     Raises:
         ValueError: it is no scenario; the text names the folder and the step.
     """
-    value: JsonValue = json.loads((folder / "input.json").read_text("utf-8"))
+    try:
+        value: JsonValue = json.loads((folder / "input.json").read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(f"{folder.name}/input.json cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder.name}/input.json is no JSON: {error}") from error
     whole = obj(value)
     if extra := set(whole) - _MEMBERS:
         raise ValueError(f"{folder.name}/input.json has unknown members: {sorted(extra)}")

@@ -95,6 +95,52 @@ async def test_a_load_of_an_open_session_takes_what_it_gives_and_no_more(bench: 
         assert not (first / "x").exists()
 
 
+async def test_of_two_loads_at_once_the_last_ones_folders_count(bench: Bench) -> None:
+    first, second = bench.folder / "first", bench.folder / "second"
+    for one in (first, second):
+        one.mkdir()
+    bench.answers(HI, [write("a", second / "x")], HI, [write("b", first / "x")], HI)
+    async with bench.editor() as editor:
+        editor.reply = lambda _request: selected("reject-once")
+        session = await editor.new(bench.cwd)
+        await editor.call("session/set_mode", {"sessionId": session, "modeId": "accept-edits"})
+        await editor.prompt(session)
+        await editor.call("session/close", {"sessionId": session})
+        loads = [
+            editor.request(
+                "session/resume",
+                {
+                    "sessionId": session,
+                    "cwd": str(bench.cwd),
+                    "additionalDirectories": [str(folder)],
+                },
+            )
+            for folder in (first, second)
+        ]
+        await editor.send(*loads)
+        for load in loads:
+            await editor.answer(load["id"])
+        await editor.prompt(session)
+        assert asked(editor) == []
+        await editor.prompt(session)
+        assert len(asked(editor)) == 1
+        assert not (first / "x").exists()
+
+
+async def test_a_folder_that_is_given_twice_by_other_names_counts_once(bench: Bench) -> None:
+    bench.answers(HI)
+    (bench.folder / "more").mkdir()
+    (bench.folder / "link").symlink_to(bench.folder / "more")
+    spelt = [bench.folder / "more", bench.folder / "link", bench.folder / "link" / ".." / "more"]
+    async with bench.editor() as editor:
+        session = await opened(editor, bench, additionalDirectories=[str(one) for one in spelt])
+        await editor.prompt(session)
+        sessions = (await editor.call("session/list", {}))["sessions"]
+        assert isinstance(sessions, list)
+        listed = [one["additionalDirectories"] for one in sessions if isinstance(one, dict)]
+        assert listed == [[str(bench.folder / "more")]]
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [

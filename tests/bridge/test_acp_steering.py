@@ -27,6 +27,23 @@ async def test_a_cancel_right_behind_them_drops_them_too(bench: Bench) -> None:
         assert "Faster." not in str(editor.updates())
 
 
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+async def test_words_that_meet_a_close_are_not_said_to_have_started_a_turn(
+    bench: Bench, method: str
+) -> None:
+    bench.answers(HOLD)
+    async with bench.editor() as editor:
+        session_id = await editor.new(bench.cwd)
+        prompt = await editor.start("session/prompt", said(session_id))
+        await editor.seen_text("Half")
+        steer = editor.request("_session/steering", said(session_id, "Faster."))
+        close = editor.request(method, {"sessionId": session_id})
+        await editor.send(steer, close)
+        assert (await editor.answer(steer["id"]))["result"] == {"outcome": "failed"}
+        assert (await editor.answer(prompt))["result"] == {"stopReason": "cancelled"}
+        assert (await editor.answer(close["id"]))["result"] == {}
+
+
 async def test_words_without_a_turn_start_one_and_a_command_is_run(bench: Bench) -> None:
     bench.answers(HI)
     async with bench.editor() as editor:

@@ -157,3 +157,14 @@ def test_what_a_session_here_would_be_given_is_told_with_what_cannot_be_used(
     assert "help.md: /help is a command of acp-bridge" in found["not used"]["found"]
     _, found = doctor.look(capsys, "--model", "demo", "--instructions", "off")
     assert found["AGENTS.md"]["found"] == "not read: instructions is off"
+
+
+def test_no_file_name_tells_the_terminal_what_to_do(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = doctor.folder / "work" / ".acp-bridge" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "\x1b[31m\nok\udcff.md").write_text("x")
+    doctor.patch.chdir(doctor.folder / "work")
+    assert main(["doctor", "--home", str(doctor.folder / "home"), "--model", "demo"]) == 0
+    assert "/␛[31m␊ok\ufffd.md: its name is no command's" in capsys.readouterr().out

@@ -147,7 +147,7 @@ def test_a_pipe_is_not_waited_for_and_a_folder_is_no_file(folder: Folder) -> Non
     assert folder.look() == Found(bad=folder.look().bad)
     assert folder.why() == {
         "AGENTS.md": "it is no file",
-        "dir.md": "it cannot be read: is a directory",
+        "dir.md": "it is no file",
     }
 
 
@@ -157,9 +157,32 @@ def test_a_bound_that_cuts_a_character_in_two_is_no_fault(tmp_path: Path) -> Non
     assert read_text(path, inside=None, bytes_max=2).text == "a"
     path.write_bytes(b"\xef\xbb\xbfa\r\nb")
     assert read_text(path, inside=None, bytes_max=9).text == "a\nb"
+    path.write_bytes("\ufeffaé".encode())
+    assert read_text(path, inside=None, bytes_max=5).text == "a"
     path.write_bytes(b"a\0")
     with pytest.raises(Unusable, match="it is not text"):
         read_text(path, inside=None, bytes_max=9)
+
+
+def test_a_folder_in_a_files_place_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    before = os.open(tmp_path, os.O_RDONLY)
+    os.close(before)
+    with pytest.raises(Unusable):
+        read_text(tmp_path / "x", inside=None, bytes_max=9)
+    after = os.open(tmp_path, os.O_RDONLY)
+    os.close(after)
+    assert after == before  # the lowest that is free
+
+
+def test_what_cannot_be_used_takes_nothing_from_what_all_may_have(folder: Folder) -> None:
+    (folder.home / "AGENTS.md").write_text("the user's")
+    for place in (folder.root, folder.root / "a"):
+        with (place / "AGENTS.md").open("wb") as file:
+            file.truncate(1 << 30)  # zeros, no text
+    (folder.cwd / "AGENTS.md").write_text("nearest")
+    assert folder.said() == ["the user's", "nearest"]
+    assert [bad.reason for bad in folder.look().bad] == ["it is not text"] * 2
 
 
 def test_instructions_change_nothing_else_in_the_prompt() -> None:
@@ -187,6 +210,7 @@ def made(text: str, name: str = "go") -> FileCommand:
         ("---\n---\n## Look here\n\nmore", "Look here", None),
         ("Just do it.\nNow.", "Just do it.", None),
         ("x" * 300, "x" * 199 + "…", None),
+        ("---\nargument-hint: \x1b[31m\u202eA\n---\nDo\x07 it", "Do it", "[31mA"),
     ],
 )
 def test_what_clients_are_told_of_a_command(text: str, description: str, hint: str | None) -> None:
@@ -212,6 +236,16 @@ def test_what_a_command_comes_to(template: str, argument: str, prompt: str) -> N
 @given(st.text())
 def test_what_was_typed_is_put_in_as_it_is(argument: str) -> None:
     assert expanded(made("a $ARGUMENTS b $ARGUMENTS"), argument) == f"a {argument} b {argument}"
+
+
+def test_what_was_typed_is_not_put_in_without_end() -> None:
+    typed = "x" * 600_000
+    text = expanded(made("$ARGUMENTS " * 6_000), typed)
+    assert text.count(typed) == 2
+    assert text.endswith(" $ARGUMENTS")
+    assert expanded(made("$1"), "'a b' c") == "a b"
+    # Splitting at quotes takes the square of this.
+    assert expanded(made("$1|$2"), f"{typed * 9} 'a b'") == f"{typed * 9}|'a"
 
 
 def test_ours_come_before_the_projects_before_the_users(folder: Folder) -> None:

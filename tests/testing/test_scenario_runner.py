@@ -212,6 +212,17 @@ async def test_a_reference_to_nothing_names_itself(played: Played) -> None:
         await played(prompt("call", "hi"))
 
 
+def test_a_folder_that_holds_no_scenario_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    with pytest.raises(ValueError, match=r"mine/input\.json cannot be read: No such file"):
+        load(folder)
+    for text in (b"{", b"\xff", b"[" * 100_000):
+        (folder / "input.json").write_bytes(text)
+        with pytest.raises(ValueError, match=r"mine/input\.json is no JSON"):
+            load(folder)
+
+
 @pytest.mark.parametrize(
     ("steps", "why"),
     [

@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from acp_bridge.harness.project.reading import Unusable
+from acp_bridge.harness.titles import one_line
 from acp_bridge.vocabulary import CommandInfo
 
 DESCRIPTION_CHARS_MAX: Final = 200
 HINT_CHARS_MAX: Final = 80
+
+REPEATED_CHARS_MAX: Final = 1024 * 1024
+"""What was typed, put in again and again: a file of 64 KiB could ask for it 6,000 times."""
+
+QUOTED_CHARS_MAX: Final = 10_000
+"""Longer text is no list of words but something pasted, whose quotes are its own; to look for them
+takes the square of its length."""
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _HEAD: Final = re.compile(r"---[ \t]*\n(?:(.*?)\n)?---[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -67,11 +75,19 @@ def command_from_text(path: Path, text: str) -> FileCommand:
 
 
 def expanded(command: FileCommand, argument: str) -> str:
-    """The prompt that the command comes to; what was typed is put in once and not looked into."""
+    """The prompt that the command comes to; what was typed is put in once and not looked into.
+
+    Where it is long and the text has many holes for it, those behind `REPEATED_CHARS_MAX` stay.
+    """
     words = _words(argument)
+    repeated = -len(argument)  # the first time is what the user typed
 
     def fill(hole: re.Match[str]) -> str:
+        nonlocal repeated
         if hole[1] is None:
+            if repeated + len(argument) > REPEATED_CHARS_MAX:
+                return hole[0]
+            repeated += len(argument)
             return argument
         at = int(hole[1]) - 1
         return words[at] if at < len(words) else ""
@@ -101,6 +117,9 @@ def _fields(head: str) -> dict[str, str]:
 
 
 def _words(argument: str) -> list[str]:
+    if len(argument) > QUOTED_CHARS_MAX:
+        return argument.split()
+
     import shlex  # late: few sessions have a command with words
 
     try:
@@ -110,5 +129,5 @@ def _words(argument: str) -> list[str]:
 
 
 def _short(text: str, chars_max: int) -> str:
-    line = " ".join(text.split())
+    line = one_line(text)
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"

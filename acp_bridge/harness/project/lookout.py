@@ -124,16 +124,24 @@ class Reader:
             stamp = stamp_of(place.path)
             if stamp is not None:
                 there.append((place, stamp))
-        found = []
-        wanted = shares([stamp[2] for _, stamp in there])
-        for (place, stamp), share in zip(there, wanted, strict=True):
-            path = place.path
-            made = self._made(path, stamp, place.inside, share, lambda text: text)
-            if isinstance(made, BadFile):
-                bad.append(made)
-            elif isinstance(made, FileText) and (made.is_cut or made.text.strip()):
-                found.append(Instructions(path, made.text.strip(), made.size, made.is_cut))
-        return found
+        while True:
+            wanted = shares([stamp[2] for _, stamp in there])
+            made = [
+                self._made(place.path, stamp, place.inside, share, lambda text: text)
+                for (place, stamp), share in zip(there, wanted, strict=True)
+            ]
+            unusable = [one for one in made if isinstance(one, BadFile)]
+            if not unusable:
+                break
+            # What cannot be used takes nothing from what all may have.
+            bad += unusable
+            pairs = zip(there, made, strict=True)
+            there = [here for here, one in pairs if not isinstance(one, BadFile)]
+        return [
+            Instructions(place.path, one.text.strip(), one.size, one.is_cut)
+            for (place, _), one in zip(there, made, strict=True)
+            if isinstance(one, FileText) and (one.is_cut or one.text.strip())
+        ]
 
     def _commands(self, sources: Sources, bad: list[BadFile]) -> "list[FileCommand]":
         """A name counts once: ours before the project's before the user's."""

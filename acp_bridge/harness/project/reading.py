@@ -1,5 +1,6 @@
 """Files that other people may have put there, read with care: what is read, how much, and how."""
 
+import codecs
 import os
 import stat
 from pathlib import Path
@@ -51,11 +52,14 @@ def read_text(path: Path, *, inside: Path | None, bytes_max: int) -> FileText:
         if inside is not None and not real.is_relative_to(inside):
             raise Unusable(f"it is a link that leads out of {inside}")
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor
+        try:  # `open` would refuse a folder's descriptor and leave it open
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise Unusable("it is no file")
-            data = file.read(bytes_max + 1)
+            with open(descriptor, "rb", closefd=False) as file:  # a descriptor
+                data = file.read(bytes_max + 1)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError, RuntimeError) as fault:
         why = getattr(fault, "strerror", None) or type(fault).__name__
         raise Unusable(f"it cannot be read: {why.lower()}") from fault
@@ -66,13 +70,14 @@ def read_text(path: Path, *, inside: Path | None, bytes_max: int) -> FileText:
 
 
 def _decoded(data: bytes, *, is_cut: bool) -> str:
+    data = data.removeprefix(codecs.BOM_UTF8)  # faults are counted from behind it
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode()
     except UnicodeDecodeError as fault:
         # A character that the bound cuts in two is no fault of the file.
         if not is_cut or fault.start < len(data) - 3:
             raise Unusable("it is not UTF-8 text") from fault
-        text = data[: fault.start].decode("utf-8-sig")
+        text = data[: fault.start].decode()
     if "\0" in text:
         raise Unusable("it is not text")
     return text.replace("\r\n", "\n")

@@ -4,6 +4,7 @@ It plays against the real bridge and a scripted model, and what happens becomes 
 steps. It waits as a person would, for what it sees, so the steps can wait for the same.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,11 @@ BESIDE_S = 1.0
 
 POLL_S = 0.01
 """How often the client looks whether its moment has come."""
+
+FORM = "elicitation/create"
+
+QUESTIONS = "ask_user_question"
+"""The tool that puts questions to the user, as a form."""
 
 _AGAIN = re.compile(r"[#~]\d+$")
 """What the bridge puts behind the id of a call that another call had before."""
@@ -88,6 +94,8 @@ class ReliveClient:
     async def live(self, *, turns_ended: Callable[[], int], release: Callable[[str], None]) -> None:
         """From `initialize` to the end of the last turn."""
         offers: JsonObject = {"terminal": True} if self._commands else {}
+        if any(call.name == QUESTIONS for call in self._plan.calls):
+            offers["elicitation"] = {"form": {}}
         await self._call(
             "initialize", {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": offers}
         )
@@ -165,6 +173,8 @@ class ReliveClient:
         )
         for message in self._held:
             outcome: JsonObject = {"outcome": {"outcome": "cancelled"}}
+            if message["method"] == FORM:
+                outcome = {"action": "cancel"}
             await self._client.send({"id": message["id"], "result": outcome})
         self._held.clear()
 
@@ -304,6 +314,15 @@ class ReliveClient:
                     return
                 self._replies.append((message, _decided(call, params), self._beside(call)))
                 return
+            case "elicitation/create":
+                call = self._by_tool_call.get(str(params.get("toolCallId")))
+                self._asked += [call] if call is not None else []
+                if call is not None and call.was_cut:
+                    self._held.append(message)
+                    self._held_calls.add(call.call_id)
+                    return
+                self._replies.append((message, _filled_in(call), self._beside(call)))
+                return
             case "terminal/create":
                 terminal = f"terminal-{len(self._terminals) + 1}"
                 call = self._command(str(arr(params.get("args"))[-1]))
@@ -381,6 +400,25 @@ def _decided(call: Call | None, params: JsonObject) -> JsonObject:
     chosen = next((one for one in options if one.get("kind") == kind), options[0])
     outcome: JsonObject = {"outcome": "selected", "optionId": chosen["optionId"]}
     return {"outcome": outcome}
+
+
+def _filled_in(call: Call | None) -> JsonObject:
+    """The form as the user gave it back, as far as the result of the call tells it."""
+    try:
+        answers = arr(obj(json.loads(str(call and call.text))).get("answers"))
+    except ValueError:
+        return {"action": "decline"}
+    assert call is not None
+    content: JsonObject = {}
+    questions = map(obj, arr(call.arguments.get("questions")))
+    pairs = zip(questions, map(obj, answers), strict=False)  # of another program, maybe
+    for number, (question, answer) in enumerate(pairs, start=1):
+        key, selected, typed = f"q{number}", arr(answer.get("selected")), answer.get("custom")
+        if selected:
+            content[key] = selected if question.get("multi_select") is True else selected[0]
+        if typed is not None:
+            content[f"{key}_other" if question.get("options") else key] = typed
+    return {"action": "accept", "content": content}
 
 
 def _groups(turns: Sequence[Turn]) -> list[list[Turn]]:

@@ -62,12 +62,18 @@ def record_session(store: SessionStore, home: Path, session_id: str, into: Path)
     """Turn a stored session into a scenario in a new folder, with what it pins.
 
     Raises:
-        BridgeError: there is no such session, or it cannot be read; the folder is not new.
+        BridgeError: there is no such session, it cannot be read, or nothing happened in it; the
+            folder is not new, or cannot be written.
         ScenarioError: it could not be lived through again; the text says where.
     """
     _check_new(into)
     family = family_of(session_id, partial(_read, store, session_id))
     recording = _Recording(family, home)
+    if not recording.has_turns:
+        raise InvalidParamsError(
+            f"Session {session_id} has no completed turn: there is nothing to live through.",
+            field="id",
+        )
     folder = into.resolve()
     with tempfile.TemporaryDirectory(prefix="acp-bridge-record-") as name:
         place_folder = Path(name)
@@ -98,7 +104,7 @@ def record_trace(trace: Path, into: Path) -> Report:
         raise InvalidParamsError(
             f"{trace} cannot be read: {error.strerror}", field="trace"
         ) from error
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise InvalidParamsError(
             f"{trace} is no trace of acp-bridge: {error}", field="trace"
         ) from error
@@ -112,9 +118,12 @@ def record_trace(trace: Path, into: Path) -> Report:
         "a trace tells nothing of the model: for acp-bridge write its answers into model.jsonl, "
         "or record the session by its id"
     )
-    into.mkdir(parents=True, exist_ok=True)
-    _write_input(into, f"Recorded from {trace.name}.", made, [])
-    return Report(into.resolve(), notes)
+    folder = into.resolve()
+    with tempfile.TemporaryDirectory(prefix="acp-bridge-record-") as name:
+        draft = Path(name)
+        _write_input(draft, f"Recorded from {trace.name}.", made, [])
+        _publish(draft, folder)
+    return Report(folder, notes)
 
 
 class _Recording:
@@ -142,6 +151,11 @@ class _Recording:
         self._gates = self._gates_of_writes()
         self._child_gates = _child_gates(family)
         self._flags = ["--execution", "client"] if self._has_commands else []
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether a user said something that was answered."""
+        return bool(self._turns)
 
     @property
     def _has_commands(self) -> bool:
@@ -394,12 +408,46 @@ def _json(value: JsonValue) -> str:
 
 
 def _check_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    try:
+        is_new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    except OSError as error:
+        raise _not_made(folder, error) from error
+    if not is_new:
         raise InvalidParamsError(
             f"--into {folder}: this is not a new folder; name one, or empty it", field="into"
         )
 
 
 def _publish(draft: Path, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(draft, folder, dirs_exist_ok=True)
+    """Put the scenario where it is wanted, whole or not at all.
+
+    Raises:
+        InvalidParamsError: the disk refused; what was new is gone again.
+    """
+    was_there = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(draft, folder, dirs_exist_ok=True)
+    except OSError as error:
+        if not was_there:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            _empty(folder)  # as it was: else the next try would be refused
+        raise _not_made(folder, error) from error
+
+
+def _empty(folder: Path) -> None:
+    for one in folder.iterdir():
+        if one.is_dir() and not one.is_symlink():
+            shutil.rmtree(one, ignore_errors=True)
+        else:
+            one.unlink(missing_ok=True)
+
+
+def _not_made(folder: Path, error: OSError) -> InvalidParamsError:
+    # `copytree` gathers what failed, as texts.
+    why = error.strerror or "; ".join(sorted({str(one[-1]) for one in error.args[0]}))
+    return InvalidParamsError(
+        f"--into {folder} cannot be written: {why}; make room, or name another folder",
+        field="into",
+    )

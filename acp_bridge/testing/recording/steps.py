@@ -22,6 +22,7 @@ _SHORT = {
     "session/set_mode": "mode",
     "session/set_config_option": "option",
     "session/request_permission": "ask",
+    "elicitation/create": "form",
     "terminal/create": "create",
     "terminal/wait_for_exit": "exit",
     "terminal/output": "output",
@@ -172,7 +173,7 @@ class _Fold:
         name = "rawInput" if RANDOM_ID.search(str(call.get("toolCallId"))) else "toolCallId"
         if name in call:
             return {"toolCall": {name: self._shown(call[name])}}
-        names = ("terminalId", "path", "args")
+        names = ("terminalId", "path", "args", "message")
         return {name: self._shown(params[name]) for name in names if name in params}
 
     def _wait(self, *, with_update: bool = False, beside: bool = False) -> None:
