@@ -179,6 +179,7 @@ def _show(store: Stored, session_id: str, *, as_json: bool, full: bool) -> int:
         if note is not None:
             screen.settle()
             screen.line(f"  ({note})", "31")
+    screen.end_text()
     return 0
 
 

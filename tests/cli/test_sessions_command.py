@@ -277,9 +277,10 @@ def test_a_turn_that_did_not_complete_says_how_it_ended(
 def test_what_was_typed_between_turns_stands_apart(tmp_path: Path, sessions: Command) -> None:
     command: JsonObject = {"commandId": "k1", "name": "help", "source": {"kind": "user"}}
     done: JsonObject = {"commandId": "k1", "kind": "success", "text": "Type this."}
-    rows = [*conversation(), Draft("command/run", command), Draft("command/done", done)]
-    put(tmp_path, "s", rows)
-    assert "\n\nyou: /help\n  Type this." in sessions("show", "s").out
+    typed = [Draft("command/run", command), Draft("command/done", done)]
+    for name, before in (("s", conversation()), ("alone", [])):
+        put(tmp_path, name, [*before, *typed])
+        assert "\n\nyou: /help\n  Type this.\n" in sessions("show", name).out
 
 
 def test_a_call_that_never_ended_is_shown_as_running(tmp_path: Path, sessions: Command) -> None:
