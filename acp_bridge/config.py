@@ -267,7 +267,8 @@ def _read_file(
     for name, value in table.items():
         if name not in known:
             raise ConfigError(
-                f"{file} sets {name!r}, which is no setting: use {', '.join(sorted(known))}."
+                f"{file} sets {name!r}, which is no setting: use {', '.join(sorted(known))}, "
+                "or the tables models and mcp_servers."
             )
         if known[name].is_count:
             if not isinstance(value, int) or isinstance(value, bool):

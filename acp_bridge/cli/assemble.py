@@ -141,8 +141,8 @@ def _remote_home(settings: Settings) -> "RemoteHome | None":
     if settings.events is None:
         if delegates:
             raise ConfigError(
-                "Subagents cannot work on other machines without an events home: set --events URL, "
-                "or leave --delegation out."
+                "Subagents cannot work on other machines without an event service: set --events "
+                "URL, or leave --delegation out."
             )
         return None
     import re

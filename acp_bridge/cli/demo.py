@@ -106,7 +106,7 @@ def run(*, keep: bool) -> int:
             shutil.rmtree(folder, ignore_errors=True)
     if exit_code == 0:
         screen.line("That was a real conversation: the same bytes that an editor exchanges.")
-        screen.line("Next: put acp-bridge into your editor (README, Editors).")
+        screen.line("Next: `acp-bridge editor` prints what to put into your editor's settings.")
     return exit_code
 
 

@@ -16,7 +16,7 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     serve = actions.add_parser(
         "serve",
         help="run the event service",
-        description="Keep run events and stream them to homes and workers, until SIGTERM or "
+        description="Keep run events and stream them to homes and workers, until SIGTERM or\n"
         "Ctrl-C. Served beyond this machine it needs a token, and a proxy for https.",
         epilog="examples:\n"
         "  acp-bridge events serve\n"

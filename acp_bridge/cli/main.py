@@ -30,7 +30,7 @@ examples:
   acp-bridge --model demo                  serve an editor with the built-in demo model
   acp-bridge --model scripted:answers.jsonl
                                            serve with answers from a file, for tests
-  acp-bridge sessions list                 what is stored; also show, verify, export, delete
+  acp-bridge sessions list                 what is stored; also show, fork, verify, export, delete
   acp-bridge record ID --into FOLDER       make a keyless snapshot scenario of a session
   acp-bridge editor                        which editors there are set-ups for
   acp-bridge editor zed                    what to put into Zed's settings
@@ -169,7 +169,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     _add_record(commands, is_named="record" in words)
     sessions = commands.add_parser(
         "sessions",
-        help="list, show, verify, export or delete stored sessions",
+        help="list, show, fork, verify, export or delete stored sessions",
         description="Look at what is stored, and look after it.",
         epilog="example:\n  acp-bridge sessions list",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -282,11 +282,11 @@ def _add_record(
     record = commands.add_parser(
         "record",
         help="turn a stored session, or a trace, into a snapshot scenario that needs no key",
-        description="Live through a stored session again, with a scripted model in place of the "
-        "real one, and keep it as a snapshot scenario: steps, answers, files and what is to be "
-        "seen. No command of it runs, and nothing outside of the scenario's folder is touched. It "
-        "says what could not be carried over. With --trace FILE instead of an id it makes the "
-        "steps alone, of any agent's wire.",
+        description="Live through a stored session again, with a scripted model in place of the\n"
+        "real one, and keep it as a snapshot scenario: steps, answers, files and what is\n"
+        "to be seen. No command of it runs, and nothing outside of the scenario's folder\n"
+        "is touched. It says what could not be carried over. With --trace FILE instead\n"
+        "of an id it makes the steps alone, of any agent's wire.",
         epilog="example:\n  acp-bridge record ID --into snapshots/my-bug",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

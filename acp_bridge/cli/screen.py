@@ -74,10 +74,14 @@ class Screen:
 
     def line(self, text: str, style: str = "") -> None:
         """Print a line, after ending the text before it."""
+        self.end_text()
+        self._print(self._styled(plain(text), style) + "\n")
+
+    def end_text(self) -> None:
+        """End the text before, if there is one that still may go on."""
         if self._message is not None:
             self._print("\n")
             self._message, self._held = None, ""
-        self._print(self._styled(plain(text), style) + "\n")
 
     def show(self, update: JsonObject) -> None:
         """Print one ``session/update``."""

@@ -74,7 +74,8 @@ def _act(store: Stored, options: Mapping[str, Any]) -> int:
 
 
 def _failed(error: BridgeError, code: int) -> int:
-    sys.stderr.write(f"acp-bridge: {plain(error.details)}\n")
+    details = error.for_a_shell() if isinstance(error, SessionNotFoundError) else error.details
+    sys.stderr.write(f"acp-bridge: {plain(details)}\n")
     return code
 
 
@@ -157,6 +158,7 @@ def _show(store: Stored, session_id: str, *, as_json: bool, full: bool) -> int:
     screen = Screen(sys.stdout, rows_max=None if full else 20, live=False)
     if not as_json:
         _introduce(screen, log)
+    is_in_turn = False
     for event, updates in replayed(log, store.home):
         if screen.closed:
             break
@@ -166,15 +168,23 @@ def _show(store: Stored, session_id: str, *, as_json: bool, full: bool) -> int:
             continue
         if event is None:
             screen.settle()
-        elif event.type == "turn/start":
-            screen.line("")
+        elif event.type == "turn/start" or (not is_in_turn and _is_said(updates)):
+            screen.line("")  # a turn, or a command that needed none
+            is_in_turn = event.type == "turn/start"
         for update in updates:
             screen.show(update)
+        if event is not None and event.type == "turn/end":
+            is_in_turn = False
         note = None if event is None else turn_note(event)
         if note is not None:
             screen.settle()
             screen.line(f"  ({note})", "31")
+    screen.end_text()
     return 0
+
+
+def _is_said(updates: list[JsonObject]) -> bool:
+    return any(update.get("sessionUpdate") == "user_message_chunk" for update in updates)
 
 
 def _introduce(screen: Screen, log: StoredLog) -> None:

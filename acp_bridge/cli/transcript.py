@@ -81,7 +81,7 @@ def replayed(log: StoredLog, home: Path) -> Iterator[Replayed]:
     projector = _projector(log, home)
     for event in log.events:
         updates = projector.project(event)
-        if updates or turn_note(event) or event.type == "turn/start":
+        if updates or event.type in {"turn/start", "turn/end"}:
             yield event, [unstructure(update) for update in updates]
     yield None, [unstructure(update) for update in projector.finish_replay()]
 

@@ -55,11 +55,11 @@ class EventClient:
 
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(f"The events home {url!r} is no address: use http://HOST:PORT.")
+            raise ConfigError(f"The event service {url!r} is no address: use http://HOST:PORT.")
         self._url = url.rstrip("/")
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         if token is not None and not (token and token.isascii() and token.isprintable()):
-            raise ConfigError("The token of the events home must be plain characters.")
+            raise ConfigError("The token of the event service must be plain characters.")
         headers = {"user-agent": f"acp-bridge/{__version__}", "content-type": "application/json"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
@@ -279,7 +279,10 @@ class EventClient:
     def _lost(self, fault: Exception) -> EventServiceError:
         """What an exception of httpx means; its own words stay here."""
         kind = type(fault).__name__
-        details = f"The event service at {self._shown} is not reached ({kind}): does it run?"
+        details = (
+            f"The event service at {self._shown} is not reached ({kind}): does it run? "
+            "`acp-bridge events serve` starts one."
+        )
         return EventServiceError(details, status=None)
 
 

@@ -99,8 +99,8 @@ def no_provider(name: str) -> SubagentRefusedError:
 def no_events_home(child_id: str) -> SubagentRefusedError:
     """It works on other machines, and nothing here reaches them."""
     return SubagentRefusedError(
-        f"Subagent {child_id:.100} works on another machine: set the events home (--events) to wake"
-        " it.",
+        f"Subagent {child_id:.100} works on another machine: set the event service (--events)"
+        " to wake it.",
         refusal_code=NO_PROVIDER,
     )
 

@@ -28,6 +28,7 @@ from acp_bridge.sessions.survey import id_of_folder
 from acp_bridge.vocabulary import Draft, JsonObject
 
 REPO = Path(__file__).parents[2]
+NOT_FOUND = "acp-bridge: Session not found: {}. `acp-bridge sessions list` shows which there are.\n"
 
 
 @attrs.frozen
@@ -273,6 +274,15 @@ def test_a_turn_that_did_not_complete_says_how_it_ended(
     assert (note in out) if note else not re.search(r"\((cancelled|failed|interrupted|max)", out)
 
 
+def test_what_was_typed_between_turns_stands_apart(tmp_path: Path, sessions: Command) -> None:
+    command: JsonObject = {"commandId": "k1", "name": "help", "source": {"kind": "user"}}
+    done: JsonObject = {"commandId": "k1", "kind": "success", "text": "Type this."}
+    typed = [Draft("command/run", command), Draft("command/done", done)]
+    for name, before in (("s", conversation()), ("alone", [])):
+        put(tmp_path, name, [*before, *typed])
+        assert "\n\nyou: /help\n  Type this.\n" in sessions("show", name).out
+
+
 def test_a_call_that_never_ended_is_shown_as_running(tmp_path: Path, sessions: Command) -> None:
     put(tmp_path, "s", conversation()[:9])
     out = sessions("show", "s").out
@@ -392,7 +402,7 @@ def test_only_the_sessions_that_are_named_are_checked(tmp_path: Path, sessions: 
     put_one_of_each(tmp_path)
     told = sessions("verify", "sound", "torn", "--json")
     assert (told.code, {row["session_id"] for row in told.objects}) == (0, {"sound", "torn"})
-    assert sessions("verify", "none") == Told(1, "", "acp-bridge: Session not found: none\n")
+    assert sessions("verify", "none") == Told(1, "", NOT_FOUND.format("none"))
 
 
 def test_an_unreadable_folder_is_told_beside_the_others(
@@ -534,7 +544,7 @@ def test_a_session_that_is_not_there_is_one_sentence(
     words: tuple[str, ...], sessions: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sessions(*words) == Told(1, "", "acp-bridge: Session not found: x\n")
+    assert sessions(*words) == Told(1, "", NOT_FOUND.format("x"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -309,6 +309,33 @@ async def test_a_request_for_runs_waits_for_the_first_one(client: EventClient) -
     assert [run.run_id for run in await client.waiting()] == ["later-0", "later-1"]
 
 
+async def test_a_service_that_stops_answers_what_waits(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: dict[str, object] = {}
+    async with served(log) as running, client_of(running.url) as client:
+        await client.register(P)
+        await client.register(C, parent_id=P, task={}, task_id="t1")
+        await client.claim(C, worker="w1", execution_id="x1")
+
+        async def ask() -> None:
+            question = {"execution_id": "x1", "event_id": "q1", "payload": {}}
+            answers["ask"] = await client.ask(C, **question)  # type: ignore[arg-type]
+
+        async def wait() -> None:
+            answers["runs"] = await client.waiting(hold_s=25)
+
+        with anyio.fail_after(5):  # less than either would wait by itself
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                tasks.start_soon(wait)
+                while running.service.agents.holds() < 2:
+                    await anyio.lowlevel.checkpoint()
+                running.stop.set()
+    assert answers == {"ask": None, "runs": []}
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
 async def test_a_stream_may_be_of_some_types_alone(client: EventClient) -> None:
     await client.claim(C, worker="w1", execution_id="x1")
     for number in range(3):

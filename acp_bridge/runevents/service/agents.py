@@ -1,7 +1,8 @@
 """What homes and workers ask for: events, messages, runs, claims, leases, rows, asks, cancel."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -88,6 +89,29 @@ class Agents:
         self._ask_hold_s = ask_hold_s
         self._arrived = anyio.Event()
         """Set and replaced when a run is registered here."""
+        self._holds: set[anyio.CancelScope] = set()
+        """Of the requests that wait for something."""
+        self._is_stopping = False
+
+    def holds(self) -> int:
+        """How many requests wait."""
+        return len(self._holds)
+
+    def end_holds(self) -> None:
+        """Let what waits be answered with what there is, and nothing wait any more."""
+        self._is_stopping = True
+        for scope in self._holds:
+            scope.cancel()
+
+    @contextmanager
+    def _held(self, hold_s: float) -> Iterator[None]:
+        """Wait in here: at most ``hold_s`` seconds, and not beyond the service's end."""
+        with anyio.move_on_after(0 if self._is_stopping else hold_s) as scope:
+            self._holds.add(scope)
+            try:
+                yield
+            finally:
+                self._holds.discard(scope)
 
     async def publish(self, request: Request) -> Response:
         """``POST /v1/agent/events/{run}``: one event, or ``{"events": […]}``, all or none."""
@@ -161,7 +185,7 @@ class Agents:
     async def _runs_in(self, state: RunState, *, limit: int, hold_s: float) -> list[Run]:
         arrived = self._arrived
         runs = await self._log.runs_in(state, limit)
-        with anyio.move_on_after(hold_s):
+        with self._held(hold_s):
             while hold_s and not runs:
                 with anyio.move_on_after(LOOK_S):
                     await arrived.wait()
@@ -208,7 +232,7 @@ class Agents:
         draft = await self._workers_draft(request, body, ASK, payload)
         (sequence,) = await self._log.append([draft])
         answer: JsonValue = None
-        with anyio.move_on_after(self._ask_hold_s):
+        with self._held(self._ask_hold_s):
             answer = await self._answer_to(draft, sequence)
         return JSONResponse({"answer": answer})
 

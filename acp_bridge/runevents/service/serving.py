@@ -195,6 +195,7 @@ async def _serve(
 async def _end(server: uvicorn.Server, service: Service, stop: anyio.Event) -> None:
     await stop.wait()
     service.streams.end_all()
+    service.agents.end_holds()
     server.should_exit = True
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from acp_bridge.cli.screen import plain
 from acp_bridge.config import Settings, resolve
-from acp_bridge.errors import BridgeError, ConfigError
+from acp_bridge.errors import BridgeError, ConfigError, SessionNotFoundError
 from acp_bridge.sessions import SessionStore
 from acp_bridge.testing.client import ScenarioError
 from acp_bridge.testing.recording.record import Report, record_session, record_trace
@@ -35,6 +35,8 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
             report = _session(_home(settings), str(session_id), into)
     except ConfigError as error:
         return _failed(error.details, EXIT_USAGE)
+    except SessionNotFoundError as error:
+        return _failed(error.for_a_shell(), EXIT_FAILED)
     except BridgeError as error:
         return _failed(error.details, EXIT_FAILED)
     except (ScenarioError, RuntimeError) as error:
