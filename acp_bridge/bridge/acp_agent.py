@@ -15,6 +15,7 @@ import anyio.lowlevel
 from acp_bridge.acp.agent_side import Followed
 from acp_bridge.acp.base import Unknown
 from acp_bridge.acp.client_side import ClientCalls
+from acp_bridge.acp.converter import structure
 from acp_bridge.acp.hello import (
     CONFIGURED_MODEL,
     SETUP,
@@ -231,7 +232,10 @@ class AcpAgent:
         """Choose a value of an option; answers with the full list."""
         no_such_type = InvalidParamsError("There is no option of this type.", field="type")
         if isinstance(params, Unknown):
-            raise no_such_type
+            # Some say "select". The schema: with a text, an unknown type is a choice all the same.
+            if not isinstance(params.raw.get("value"), str):
+                raise no_such_type
+            params = structure({**params.raw, "type": None}, SetSelectConfigOptionRequest)
         session = self._session(params.session_id)
         if not isinstance(params, SetSelectConfigOptionRequest):
             raise no_such_type

@@ -124,7 +124,7 @@ UNKNOWN_CHOICES: list[tuple[str, JsonObject, str]] = [
     ("set_config_option", {"configId": "mode", "value": 1}, "value"),
     ("set_config_option", {"configId": "mode", "value": None}, "value"),
     ("set_config_option", {"configId": "mode", "value": True, "type": "boolean"}, "type"),
-    ("set_config_option", {"configId": "mode", "value": "ask", "type": "slider"}, "type"),
+    ("set_config_option", {"configId": "mode", "value": True, "type": "slider"}, "type"),
     ("set_config_option", {"configId": "mode"}, "value"),
     ("set_config_option", {"value": "ask"}, "configId"),
 ]
@@ -503,3 +503,17 @@ class Told:
 
     def _config(self, config: JsonValue) -> None:
         self._known = {"legacy": self._known["legacy"], **values(config)}
+
+
+async def test_a_type_that_is_not_known_is_a_choice_if_it_has_a_text(bench: Bench) -> None:
+    async with bench.editor() as editor:
+        session_id = await editor.new(bench.cwd)
+        params: JsonObject = {"sessionId": session_id, "configId": "mode", "type": "select"}
+        method = "session/set_config_option"
+        answer = await editor.call(method, {**params, "value": "plan"})
+        assert values(answer["configOptions"])["mode"] == "plan"
+        for value in (True, None, ["plan"]):
+            error = await editor.refused(method, {**params, "value": value})  # type: ignore[dict-item]
+            assert error["code"] == -32602
+        error = await editor.refused(method, {"type": "select", "value": "plan"})
+        assert error["code"] == -32602
