@@ -13,8 +13,7 @@ from acp_bridge.ports import (
     QuestionAnswer,
     QuestionsAsk,
 )
-from acp_bridge.subagents.remote_asks import Ask, answer_json, answers_json
-from acp_bridge.vocabulary import Answer, JsonObject, SessionId
+from acp_bridge.vocabulary import Answer, SessionId
 
 
 class ChildClient:
@@ -67,13 +66,3 @@ class ChildClient:
     async def flow(self) -> None:
         """As the root's."""
         await self._client.flow()
-
-
-async def users_answer(client: Client | None, ask: Ask) -> JsonObject:
-    """What the user says to an ask of a remote child, as the worker gets it; None: nobody asks."""
-    if isinstance(ask, PermissionAsk):
-        unasked = Answer.UNAVAILABLE
-        return answer_json(unasked if client is None else await client.ask_permission(ask))
-    if client is None or not client.takes_questions:
-        return answers_json(None)
-    return answers_json(await client.ask_questions(ask))

@@ -31,18 +31,17 @@ from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.inbox import Target, splice
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt
-from acp_bridge.ports import Consumer
+from acp_bridge.ports import Client, Consumer, PermissionAsk
 from acp_bridge.runevents.backoff import Backoff
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.model import ASK, ROWS, RunEvent, json_text
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.activation import Activation
-from acp_bridge.subagents.asking import users_answer
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
 from acp_bridge.subagents.limits import Limits
-from acp_bridge.subagents.remote_asks import ask_from_json
+from acp_bridge.subagents.remote_asks import Ask, answer_json, answers_json, ask_from_json
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_family import RemoteFamily
@@ -57,7 +56,7 @@ from acp_bridge.subagents.remote_payloads import (
     settlement_from_event,
     task_json,
 )
-from acp_bridge.vocabulary import Abort, Draft, Event, JsonObject, Mode, SessionId, TurnEnd
+from acp_bridge.vocabulary import Abort, Answer, Draft, Event, JsonObject, Mode, SessionId, TurnEnd
 
 logger = logging.getLogger(__name__)
 
@@ -389,7 +388,7 @@ class RemoteChild:
             await root.watched.wait()
             ask = ask_from_json(payload)
             is_shown = ask.child_id == self.session_id or self._family.works(ask.child_id)
-            answer = await users_answer(root.client if is_shown else None, ask)
+            answer = await _users_answer(root.client if is_shown else None, ask)
             self._send(partial(self._answer, ask_id, answer))
         if self._asking.get(ask_id) is scope:
             del self._asking[ask_id]
@@ -544,6 +543,16 @@ class RemoteChild:
             await self._committer.commit([self._put_row("next-step", one.message)])
         self._late = late
         await self._keep(messages=(), asks={}, below={}, ended_by=self._ended_by)
+
+
+async def _users_answer(client: Client | None, ask: Ask) -> JsonObject:
+    """What the user says to an ask of a remote child, as the worker gets it; None: nobody asks."""
+    if isinstance(ask, PermissionAsk):
+        unasked = Answer.UNAVAILABLE
+        return answer_json(unasked if client is None else await client.ask_permission(ask))
+    if client is None or not client.takes_questions:
+        return answers_json(None)
+    return answers_json(await client.ask_questions(ask))
 
 
 def _portions(items: Sequence[Item], start: int) -> Iterator[int]:

@@ -33,7 +33,8 @@ class Drawn:
 
     ``beside`` are items without an order: of subagents, and messages between sessions. ``foreign``
     are calls that showed the work of another session's subagents. While ``prompts`` are not
-    answered yet, ``settled`` is how many items and which plan there were when the turn began.
+    answered yet, ``settled`` is how many items and which plan there were when the turn began, and
+    ``run`` which of the agent's starts they were sent to.
     """
 
     items: dict[str, JsonObject] = attrs.field(factory=dict)
@@ -41,13 +42,20 @@ class Drawn:
     foreign: set[str] = attrs.field(factory=set)
     plan: JsonValue = None
     prompts: int = 0
+    run: int = 0
     settled: tuple[int, JsonValue] = (0, None)
 
-    def prompt(self, more: int) -> None:
+    def prompt(self, more: int, run: int) -> None:
         """A prompt was sent (1) or answered (-1): a turn begins, unless that was the last."""
         if self.prompts == 0 or more < 0:
             self.settled = (len(self.items), self.plan)
         self.prompts += more
+        self.run = run
+
+    def opened(self, run: int) -> None:
+        """It was opened again; prompts of a run that has ended are never answered."""
+        if run != self.run:
+            self.prompts = 0
 
     def draw(self, update: JsonObject) -> None:
         """Fold one update."""
@@ -118,7 +126,7 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
         if line.update.get("sessionUpdate") == "subagent_update":
             root_of[str(line.update.get("sessionId"))] = root
         if line.kind == "request" and line.method in _OPENINGS and session in live:
-            live[session].prompts = 0  # those of a run that ended are never answered
+            live[session].opened(line.entry.run)
         if line.method == "session/load" and line.kind == "request":
             loading[session] = {}
         elif line.method == "session/load":
@@ -133,7 +141,8 @@ def replay_differences(entries: Iterable[Entry], *, killed_runs: Iterable[int] =
         elif line.method == "session/new" and line.kind == "response":
             live.setdefault(session, Drawn())
         elif line.method == "session/prompt":
-            live.setdefault(session, Drawn()).prompt(1 if line.kind == "request" else -1)
+            more = 1 if line.kind == "request" else -1
+            live.setdefault(session, Drawn()).prompt(more, line.entry.run)
         elif line.update:
             drawn = loading.get(root, live).setdefault(session, Drawn())
             drawn.draw(line.update)
@@ -151,6 +160,8 @@ def _family_differences(
             again = replayed.get(session, Drawn())
             # What was stored before the transcript began has never been live in it.
             found += _differences(live.setdefault(session, again), again, at_work)
+        if session in replayed and live[session].prompts:
+            live[session].items = {**replayed[session].items, **live[session].items}
     return found
 
 
@@ -165,6 +176,8 @@ def _differences(live: Drawn, replayed: Drawn, at_work: set[str]) -> list[str]:
     found = []
     beside = live.beside | replayed.beside | live.foreign
     order, order_again = ([n for n in d.items if n not in beside] for d in (live, replayed))
+    if live.prompts:  # a turn goes on while it is replayed: what is new was never live before
+        order_again = order_again[: len(order)]
     if order != order_again:
         found.append(f"live had {order}, the replay {order_again}")
     if lost := (live.beside ^ replayed.beside) - at_work:

@@ -199,7 +199,8 @@ def chunks_have_message_ids(lines: list[Line]) -> Iterator[str]:
 def calls_are_announced_and_closed(lines: list[Line]) -> Iterator[str]:
     """A call is announced once, updated with a status, and closed before the turn's answer.
 
-    A subagent's work may outlive its parent's turn. A prompt that never ran has no calls.
+    A subagent's work may outlive its parent's turn. A prompt that never ran has no calls, and a
+    load need not wait for those of one that runs.
     """
     for _, run in _by_session(lines):
         status: dict[str, JsonValue] = {}
@@ -212,7 +213,8 @@ def calls_are_announced_and_closed(lines: list[Line]) -> Iterator[str]:
             waits = prompt_id in prompts[1:]
             if prompt_id in prompts and line.kind == "response":
                 prompts.remove(prompt_id)
-            if not waits:
+            busy = bool(prompts) and line.method == "session/load" and line.kind == "response"
+            if not waits and not busy:
                 yield from _call_breaches(line, status, children)
 
 

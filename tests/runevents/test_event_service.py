@@ -179,7 +179,7 @@ async def test_what_is_no_service_is_told_in_a_sentence() -> None:
             await client.status()
         assert failed.value.status is None
     for url, token in (("localhost:1", None), ("http://localhost:1", "no\nline")):
-        with pytest.raises(ConfigError, match="events home"):
+        with pytest.raises(ConfigError, match="event service"):
             EventClient(url, token)
 
 
