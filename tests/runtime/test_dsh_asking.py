@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -21,6 +22,7 @@ from acp_bridge.runtime.dsh.control_types import (
     ApprovalAsk,
     CallToJudge,
     CallToRun,
+    PluginFault,
     StreamStarted,
     UserAsk,
 )
@@ -311,3 +313,14 @@ async def test_a_call_is_run_by_the_servers_of_its_root_session(tmp_path: Path) 
     assert await asking.call(asked) == ToolResult("mcp__tiny__look was called")
     stranger = attrs.evolve(asked, root_id=SessionId("stranger"))
     assert (await asking.call(stranger)).is_error
+
+
+def test_a_fault_of_the_plugin_is_in_the_log_without_its_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    control = MagicMock()
+    Asking(lambda _id: None, lambda _id: None, Path("/tmp")).listen(control)
+    (listener,) = control.listen_to_faults.call_args.args
+    listener(PluginFault("subagent s1", "it said: my secret"))
+    assert "subagent s1" in caplog.text
+    assert "secret" not in caplog.text

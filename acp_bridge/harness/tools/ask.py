@@ -110,7 +110,7 @@ class AskUserTool(NoPreview):
                 error_name="UserQuestionError",
                 error_code="ASK_CANCELLED",
             )
-        shown: JsonObject = {"answers": _shown(answers)}
+        shown: JsonObject = {"answers": answers_value(answers)}
         return ToolResult(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -141,7 +141,8 @@ def _problem(question: Question, before: Sequence[Question]) -> str | None:
     return None if len(set(labels)) == len(labels) else 'options" must have different labels'
 
 
-def _shown(answers: Sequence[QuestionAnswer]) -> list[JsonValue]:
+def answers_value(answers: Sequence[QuestionAnswer]) -> list[JsonValue]:
+    """Answers as the tool's result has them, here and in the real runtime."""
     shown: list[JsonValue] = []
     for answer in answers:
         one: JsonObject = {"id": answer.question_id, "selected": list(answer.selected)}

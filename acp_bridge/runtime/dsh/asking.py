@@ -15,6 +15,7 @@ from acp_bridge.runtime.dsh.control_types import (
     CallToJudge,
     CallToRun,
     Judgement,
+    PluginFault,
     StreamNote,
     UserAsk,
 )
@@ -55,6 +56,7 @@ class Asking:
         control.answer_questions(self.answer)
         control.answer_calls(self.call)
         control.listen_to_streams(self.stream)
+        control.listen_to_faults(_note_fault)
 
     def stream(self, session_id: SessionId, note: StreamNote) -> None:
         """A piece of an answer, of a session or of a subagent."""
@@ -175,3 +177,8 @@ class Asking:
                 return [QuestionAnswer(plan.question_id, (plan.options[-1].label,))]
             case _:
                 return None
+
+
+def _note_fault(fault: PluginFault) -> None:
+    """Where the plugin failed; its words may hold what a session is about, and are left out."""
+    logger.warning("the control plugin failed, and went on: %s", fault.where)

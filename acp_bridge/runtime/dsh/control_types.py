@@ -11,6 +11,7 @@ import attrs
 
 from acp_bridge.errors import RemoteProtocolError
 from acp_bridge.harness.modes import MODES
+from acp_bridge.harness.tools.ask import answers_value
 from acp_bridge.ports import Question, QuestionAnswer, QuestionOption, Tool, ToolResult
 from acp_bridge.runtime.dsh import members
 from acp_bridge.vocabulary import (
@@ -319,13 +320,7 @@ def answers_result(answers: Sequence[QuestionAnswer] | None) -> JsonObject:
     """The answer to ``bridge/ask_user``; None: the user would not answer."""
     if answers is None:
         return {"cancelled": True}
-    made: list[JsonValue] = []
-    for answer in answers:
-        one: JsonObject = {"id": answer.question_id, "selected": list(answer.selected)}
-        if answer.typed is not None:
-            one["custom"] = answer.typed
-        made.append(one)
-    return {"answers": made}
+    return {"answers": answers_value(answers)}
 
 
 _OUTCOMES: Final = {
