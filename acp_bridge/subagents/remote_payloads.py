@@ -6,7 +6,7 @@ has to say in ``new_message`` events (`Steer`, `GiveMode`) and ``cancel`` events
 same run. Every reader names the field that it cannot use, as ``rows[3].event.text``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -250,11 +250,6 @@ def items_from_payload(payload: JsonObject) -> list[Item]:
     """
     rows = list_from(payload.get("rows"), "rows")
     return [_item(value, f"rows[{number}]") for number, value in enumerate(rows)]
-
-
-def items_payload(items: Iterable[Item]) -> JsonObject:
-    """The payload of an event of type ``rows``."""
-    return {"rows": [item_json(item) for item in items]}
 
 
 def _item(value: JsonValue, where: str) -> Item:

@@ -40,7 +40,7 @@ from acp_bridge.subagents.remote_payloads import (
     Settlement,
     Task,
     TransientItem,
-    items_payload,
+    item_json,
     settlement_json,
     settlement_type,
     task_from_json,
@@ -50,6 +50,7 @@ from acp_bridge.vocabulary import (
     Draft,
     Event,
     JsonObject,
+    JsonValue,
     RuntimeEvent,
     SessionId,
     StreamDelta,
@@ -199,10 +200,9 @@ class Job:
         """Tell the home these, or all that the child did."""
         self._count += 1
         event_id = event_id or f"{self.execution_id}-{self._count}"
-        payload = items_payload(items or self.items)["rows"]
-        assert isinstance(payload, list)
+        rows: list[JsonValue] = [item_json(item) for item in items or self.items]
         await self.client.rows(
-            self.run_id, execution_id=self.execution_id, event_id=event_id, rows=payload
+            self.run_id, execution_id=self.execution_id, event_id=event_id, rows=rows
         )
 
     async def ask(self, ask: PermissionAsk, ask_id: str = "q1") -> Answer:

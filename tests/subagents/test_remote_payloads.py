@@ -42,8 +42,8 @@ from acp_bridge.subagents.remote_payloads import (
     cancel_from_json,
     cancel_json,
     is_for,
+    item_json,
     items_from_payload,
-    items_payload,
     message_from_json,
     message_json,
     settlement_from_event,
@@ -110,9 +110,12 @@ QUESTIONS = QuestionsAsk(
 )
 
 
+TOLD: JsonObject = {"rows": [item_json(item) for item in ITEMS]}
+
+
 def test_everything_arrives_as_it_was_sent() -> None:
     assert task_from_json(sent(task_json(TASK))) == TASK
-    assert items_from_payload(sent(items_payload(ITEMS))) == ITEMS
+    assert items_from_payload(sent(TOLD)) == ITEMS
     ask = PermissionAsk(CallId("k"), "bash", "runs", None, BELOW)
     assert ask_from_json(sent(ask_json(ask))) == ask
     assert ask_from_json(sent(ask_json(QUESTIONS))) == QUESTIONS
@@ -220,7 +223,7 @@ def test_what_does_not_fit_in_a_task_is_named(path: str, value: object, field: s
 )
 def test_what_does_not_fit_in_rows_is_named(path: str, value: object, field: str) -> None:
     with pytest.raises(InvalidParamsError) as refusal:
-        items_from_payload(broken(items_payload(ITEMS), path, value))
+        items_from_payload(broken(TOLD, path, value))
     assert refusal.value.field == field
 
 
