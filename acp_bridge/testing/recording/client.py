@@ -139,10 +139,12 @@ class ReliveClient:
                 moment = left.pop(0)
                 self._do(moment)
                 if moment.cancels:
-                    await self._cancel()
+                    told: JsonObject = {"sessionId": self._session}
+                    await self._client.send({"method": "session/cancel", "params": told})
             elif "method" in entry and "id" in entry:
                 await self._answer(entry)
             elif entry.get("id") == request_id and "method" not in entry:
+                await self._close_held()
                 return entry
 
     async def _next(self, moments: list[Moment]) -> JsonObject | None:
@@ -167,10 +169,8 @@ class ReliveClient:
         if moment.act is not None:
             moment.act()
 
-    async def _cancel(self) -> None:
-        await self._client.send(
-            {"method": "session/cancel", "params": {"sessionId": self._session}}
-        )
+    async def _close_held(self) -> None:
+        """Answer what a cancel left open, after the turn: any earlier it would race with it."""
         for message in self._held:
             outcome: JsonObject = {"outcome": {"outcome": "cancelled"}}
             if message["method"] == FORM:
