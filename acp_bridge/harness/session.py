@@ -139,6 +139,11 @@ class HarnessSession:
         return commands_of(self._desk)
 
     @property
+    def folders(self) -> Sequence[Path]:
+        """As `ports.LiveSession.folders`."""
+        return self._desk.given.folders
+
+    @property
     def given(self) -> Given:
         """What the client gave, for subagents that are given the same."""
         return self._desk.given
