@@ -5,21 +5,13 @@ Every bridge is checked for processes that it left behind, commands of the model
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import loopback_model, text, tool
+from dsh_rig import text, tool
 from process_rig import KILL_EXIT_S, Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def running_command(place: DshPlace, bridge: Bridge) -> tuple[str, int]:

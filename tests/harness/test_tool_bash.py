@@ -17,11 +17,6 @@ from acp_bridge.ports import Access
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has waited for does not."""
     try:

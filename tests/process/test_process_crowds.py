@@ -7,7 +7,6 @@ import json
 import random
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +18,6 @@ HELLO = b'{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protoco
 
 QUICK_S = 2.0
 """How fast other sessions answer while one is parked (R089)."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def test_a_reader_that_stalls_costs_no_memory_and_can_still_cancel(place: Place) -> None:

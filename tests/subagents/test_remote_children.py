@@ -1,6 +1,6 @@
 """Children that a worker executes, as their home's sessions, logs and consumers see them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -9,7 +9,7 @@ import pytest
 from fake_models import Said
 from family_rig import LIST, Family, Home, calls, fork, message, say, spawn
 from harness_rig import FakeClient
-from remote_rig import Estate, Job, child_of, cut_at, estate
+from remote_rig import Estate, Job, child_of, cut_at
 
 from acp_bridge.harness.inbox import splice
 from acp_bridge.harness.waiting import WaitingPrompt
@@ -47,12 +47,6 @@ from acp_bridge.vocabulary import (
 pytestmark = pytest.mark.anyio
 
 DONE = TurnEnd("completed")
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Estate]:
-    async with estate(tmp_path) as made:
-        yield made
 
 
 async def ended(turn: WaitingPrompt) -> TurnEnd:
