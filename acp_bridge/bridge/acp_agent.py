@@ -187,23 +187,13 @@ class AcpAgent:
         except BaseException:
             session.tell_running()
             raise
-
-        def then() -> None:
-            session.tell_running()
-            session.tell_commands()
-
-        return Followed(response, then)
+        return Followed(response, session.tell_reopened)
 
     async def resume_session(self, params: ResumeSessionRequest) -> Followed[ResumeSessionResponse]:
         """Open a stored session and show nothing of its past."""
         session = await self._reopen(params)
         response = ResumeSessionResponse(**self._choices(session))
-
-        def then() -> None:
-            session.tell_running()
-            session.tell_commands()
-
-        return Followed(response, then)
+        return Followed(response, session.tell_reopened)
 
     async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
         """Open a fork of a session; it is not replayed: loading it is what shows its past."""

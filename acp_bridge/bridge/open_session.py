@@ -154,6 +154,11 @@ class OpenSession:
         self._send(self._shown.running())
         self._send(held)
 
+    def tell_reopened(self) -> None:
+        """What follows the answer of a load or a resume: who works, and the slash commands."""
+        self.tell_running()
+        self.tell_commands()
+
     def _consume(self, event: RuntimeEvent) -> None:
         if self._recorded is not None:
             # The replay that is about to begin will show it, or what it belongs to.

@@ -8,7 +8,6 @@ import anyio.lowlevel
 import pytest
 from fake_models import Said
 from family_rig import LIST, Family, Home, calls, fork, message, say, spawn
-from harness_rig import FakeClient
 from remote_rig import Estate, Job, child_of, cut_at
 
 from acp_bridge.harness.inbox import splice
@@ -143,15 +142,8 @@ async def test_a_question_of_a_remote_child_reaches_the_user(place: Estate) -> N
         family.client.answers = [Answer.ALLOW_ONCE]
         turn = family.admit()
         job = await place.worker.claim()
-        there = FakeClient()
-
-        async def relay(ask: PermissionAsk) -> Answer:
-            await job.tell_new()
-            return await job.ask(ask)
-
-        there.replier = relay
         touch = calls(("bash", {"command": "touch x", "description": "make it"}))
-        await job.works(touch, asked=there)
+        await job.works(touch, asked=job.relaying())
         await job.tell_new()
         await job.settle()
         assert await ended(turn) == DONE
