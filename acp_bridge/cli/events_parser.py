@@ -40,10 +40,20 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         help="print runs' events as they come",
         description="Print the events of some runs, those that are there and those that come, "
         "until Ctrl-C.",
-        epilog="example:\n  acp-bridge events tail run-1 run-2 --json | jq .payload",
+        epilog="examples:\n"
+        "  acp-bridge events tail 3f0c\n"
+        "  acp-bridge events tail run-1 run-2 --json | jq .payload",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    tail.add_argument("runs", metavar="RUN", nargs="+", help="the runs' ids")
+    tail.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="the runs' ids; a subagent's run has the id of its session, whose first characters do",
+    )
+    tail.add_argument(
+        "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds sessions/"
+    )
     tail.add_argument(
         "--since", metavar="N", type=int, default=0, help="only sequences above this one"
     )

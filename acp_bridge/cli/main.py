@@ -290,7 +290,9 @@ def _add_record(
         epilog="example:\n  acp-bridge record ID --into snapshots/my-bug",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    record.add_argument("id", nargs="?", metavar="ID", help="the session; see sessions list")
+    record.add_argument(
+        "id", nargs="?", metavar="ID", help="the session's id, or how it begins; see sessions list"
+    )
     record.add_argument("--into", required=True, metavar="FOLDER", help="a new folder")
     if is_named:
         _add_settings(record, default=argparse.SUPPRESS)
