@@ -26,7 +26,7 @@ from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.subagent_history import history
 from acp_bridge.bridge.subagent_view import SubagentView
 from acp_bridge.ports import PermissionAsk
-from acp_bridge.testing.rules import TITLE_CHARS_MAX
+from acp_bridge.testing.rules.messages import TITLE_CHARS_MAX
 from acp_bridge.vocabulary import CallId, JsonObject, SessionId
 
 FORMS = pytest.mark.parametrize("native", [True, False], ids=["native", "fallback"])
