@@ -89,8 +89,12 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     for name in ("show", "fork", "delete"):
         made[name].add_argument("id", metavar="ID", help=_ID)
     made["show"].add_argument("--full", action="store_true", help="do not shorten tools' output")
-    made["fork"].add_argument("--at", metavar="SEQ", type=int, help="the last row to copy")
-    made["fork"].add_argument("--for", choices=("dsh",), help="who is going to open it")
+    made["fork"].add_argument(
+        "--at", metavar="SEQ", type=int, help="the last row to copy: that of a completed turn"
+    )
+    made["fork"].add_argument(
+        "--for", choices=("dsh",), help="make it as DeepSeek Harness 0.2.1rc2 takes it"
+    )
     made["verify"].add_argument(
         "ids", metavar="ID", nargs="*", help="only these sessions: ids, or how they begin"
     )
