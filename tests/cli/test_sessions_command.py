@@ -579,15 +579,6 @@ def test_a_wrong_command_line_is_a_usage_error(words: tuple[str, ...]) -> None:
     assert ended.value.code == 2
 
 
-@pytest.mark.parametrize("action", ["list", "show", "verify", "export", "delete"])
-def test_every_action_teaches_by_an_example(
-    action: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["sessions", action, "--help"])
-    assert f"examples:\n  acp-bridge sessions {action}" in capsys.readouterr().out
-
-
 def test_the_id_of_a_folder_is_the_one_that_made_its_name() -> None:
     assert id_of_folder("~002E~002E~002Fevil-~D83D~DE00") == "../evil-😀"
 
