@@ -232,6 +232,8 @@ def test_a_load_beside_a_working_subagent_shows_it_and_goes_on(
         [child] = eventually(lambda: [one for one in place.loopback.requests if one != session])
         if form is NATIVE:
             eventually(lambda: bridge.text(child) == "Half")
+        else:  # what is under way when a client loads is neither before nor after
+            eventually(lambda: entry(bridge, session).get("title") == "Subagent Helper: answers")
         load(bridge, place, session)
         if form is NATIVE:
             eventually(lambda: states(bridge, child)[-1] == {"state": "running"})
