@@ -229,6 +229,7 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
     )
     return adapter.DshRuntime(
         home=home_of(os.environ),
+        people_home=settings.home,
         models=dsh_models(settings),
         mode=MODES[settings.mode].mode,
         outside=outside,

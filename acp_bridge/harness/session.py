@@ -27,6 +27,7 @@ from acp_bridge.harness.folder import move, settled
 from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
 from acp_bridge.harness.memory import NOTICE_ROW, STOPPED_ROW
 from acp_bridge.harness.project.instructions import cut_note
+from acp_bridge.harness.typed import content_of
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
 from acp_bridge.ports import Client, Consumer, Extras, OptionName, SessionOptions, Tool
 from acp_bridge.sessions.header import Header
@@ -541,28 +542,13 @@ class HarnessSession:
             await anyio.to_thread.run_sync(self._desk.world.keep_attachment, name, data)
 
     def _user_message(self, prompt: Prompt) -> JsonObject:
-        content: list[JsonValue] = list(self._content(prompt))
+        content: list[JsonValue] = list(content_of(prompt, self._desk.project))
         return {
             "content": content,
             "source": {"kind": "user"},
             "role": "user",
             "id": prompt.message_id or self._desk.world.new_id(),
         }
-
-    def _content(self, prompt: Prompt) -> Sequence[JsonObject]:
-        """The prompt's blocks; what a command stands for is what the model gets.
-
-        What was typed stays beside it, in the form in which a replay shows it (R063).
-        """
-        typed = prompt.command
-        command = None if typed is None else self._desk.project.command(typed.name)
-        if typed is None or command is None:
-            return prompt.content
-        from acp_bridge.harness.project.commands import expanded  # loaded with the command
-
-        text = expanded(command, typed.argument)
-        shown: JsonObject = {"type": "text", "text": str(prompt.content[0]["text"])}
-        return [{"type": "text", "text": text, "_meta": {"acp": shown}}]
 
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names, or None if they are lost."""

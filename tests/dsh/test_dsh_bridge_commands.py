@@ -50,7 +50,7 @@ def user_text(bridge: Bridge, session: str) -> str:
 def test_commands_are_offered_answered_without_the_model_and_loaded(place: DshPlace) -> None:
     with place.editor() as bridge:
         session = bridge.new(place.work)
-        assert offered(bridge) == ["help", "mode", "model", "title", "compact"]
+        assert offered(bridge) == ["help", "mode", "model", "title", "fork", "compact"]
         for typed in ("/help", "/mode accept-edits", "/mode bogus", "/model", "/title  A  name "):
             assert end_of(bridge, session, typed) == "end_turn"
         said = bridge.text(session)
@@ -74,6 +74,28 @@ def test_commands_are_offered_answered_without_the_model_and_loaded(place: DshPl
         assert titles(bridge, session) == ["A name"]
         modes = bridge.call("session/resume", sessionId=session, cwd=str(place.work), mcpServers=[])
         assert modes["result"]["modes"]["currentModeId"] == "accept-edits"
+
+
+def test_a_projects_command_and_a_fork_work_as_with_the_embedded_runtime(place: DshPlace) -> None:
+    commands = place.work / ".acp-bridge" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "review.md").write_text("Review $1, please.")
+    with place.editor() as bridge:
+        session = bridge.new(place.work)
+        assert offered(bridge)[-2:] == ["compact", "review"]
+        assert end_of(bridge, session, "/review lexer.py") == "end_turn"
+        assert "Review lexer.py, please." in place.loopback.asked(session)
+        assert "/review" not in place.loopback.asked(session)
+        assert end_of(bridge, session, "/fork") == "end_turn"
+        stored = bridge.result("session/list")["sessions"]
+        (fork,) = {one["sessionId"] for one in stored} - {session}
+        assert f"Forked: session `{fork}`" in bridge.text(session)
+        load(bridge, place, fork)
+        assert user_text(bridge, fork) == "/review lexer.py"
+        assert end_of(bridge, fork, "and the parser") == "end_turn"
+        assert "Review lexer.py, please." in place.loopback.asked(fork)
+        assert end_of(bridge, session, "go on") == "end_turn"
+        assert "and the parser" not in place.loopback.asked(session)
 
 
 def test_the_runtimes_title_is_told_and_a_rename_outlives_the_process(place: DshPlace) -> None:

@@ -85,7 +85,7 @@ async def capture_differences(
         for root in roots:
             log = store.read(root)
             before = log.events[: seqs[root][0]]
-            shop = Shop(store, *cast("Any", [None] * 5))
+            shop = Shop(store, *cast("Any", [None] * 7))
             model = ModelChoice("deepseek-official", "deepseek-chat")
             session = DshSession(
                 shop, log.header, cast("Client", None), mode="ask", model=model, events=before

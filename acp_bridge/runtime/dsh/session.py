@@ -24,12 +24,13 @@ from acp_bridge.harness.command_texts import title_data
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
 from acp_bridge.harness.modes import mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
-from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions
+from acp_bridge.ports import Client, Consumer, Extras, OptionName, SessionOptions
 from acp_bridge.runtime.dsh.children import Children
 from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, selection_row
 from acp_bridge.runtime.dsh.client import Session, event_of
 from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
 from acp_bridge.runtime.dsh.control_types import ModelChoice
+from acp_bridge.runtime.dsh.given import Given
 from acp_bridge.runtime.dsh.grants import Grants
 from acp_bridge.runtime.dsh.host import Host
 from acp_bridge.runtime.dsh.models import choice_from_log, model_id_of, selection_name
@@ -40,6 +41,7 @@ from acp_bridge.sessions.header import Header
 from acp_bridge.vocabulary import (
     Command,
     CommandInfo,
+    CommandsChanged,
     Descendant,
     Draft,
     Event,
@@ -75,7 +77,7 @@ class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing. ``notice`` is a sentence for the user, said once.
+    ``model`` hold where the log says nothing.
     """
 
     def __init__(
@@ -87,12 +89,9 @@ class DshSession:
         mode: Mode,
         model: ModelChoice,
         events: Sequence[Event] = (),
-        notice: str | None = None,
-        folders: Sequence[Path] = (),
     ) -> None:
         assert header.cwd is not None
-        self.folders = folders
-        """More roots of the workspace, as the client gave them at the last opening."""
+        self._given = Given(shop.people_home, Path(header.cwd))
         self._shop = shop
         self._header = header
         self.client = client
@@ -100,7 +99,7 @@ class DshSession:
         self._mode = self._memory.mode or mode
         found = choice_from_log(self._memory.selection)
         self._model = found or model
-        self._news = [] if notice is None else [notice]
+        self._news: list[str] = []
         """What is to be said to the user at the next turn."""
         if found is None and (gone := selection_name(self._memory.selection)) is not None:
             answers = model_id_of(model)
@@ -167,8 +166,25 @@ class DshSession:
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
-        """The slash commands that `admit` takes."""
-        return COMMANDS
+        """The slash commands that `admit` takes, as of the last look at the files."""
+        return [*COMMANDS, *self._given.commands]
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """More roots of the workspace, as the client gave them at the last opening."""
+        return self._given.folders
+
+    async def take(self, extras: Extras) -> None:
+        """What a client gives at this opening, in place of what it gave before; then a look."""
+        self._news += self._given.take(extras)
+        await self._look()
+
+    async def _look(self) -> None:
+        """Look at what people have written down, and tell of commands that came or went."""
+        before = self._given.commands
+        await self._given.look()
+        if self._given.commands != before:
+            self._emit(CommandsChanged())
 
     @property
     def host(self) -> Host | None:
@@ -197,7 +213,7 @@ class DshSession:
             return False
         assert host.control is not None
         wakes = not self._shop.detaches and self._fold.end is not None
-        content = content_for_runtime(prompt)
+        content = content_for_runtime(self._given.content(prompt), prompt.attachments)
         try:
             taken = await host.control.steer(self.session_id, content, wakes=wakes)
         except PeerGoneError:
@@ -294,9 +310,12 @@ class DshSession:
                 await self._stop()
             end = TurnEnd("aborted")
         self._fold, self._is_compacting = None, False
+        if not self._inbox.closing:
+            await self._look()  # it may have written a command: editors take it from here on
         return end
 
     async def _end_of(self, work: Work) -> TurnEnd:
+        await self._look()
         if isinstance(work, Command):
             await self._residence.opened(is_prompted=True)
             await run_command(self, work, self._shop.new_id())
@@ -311,7 +330,8 @@ class DshSession:
         await self._ready_servers()
         self._is_root_idle = False
         fold = self._fold = PromptFold()
-        fold.expect(await session.prompt(content_for_runtime(prompt)))
+        content = content_for_runtime(self._given.content(prompt), prompt.attachments)
+        fold.expect(await session.prompt(content))
         await self._until_quiet(session, fold)
         if fold.end is None:
             return TurnEnd("error", "The prompt was given no turn: send it again.", "INTERNAL")
@@ -424,6 +444,10 @@ class DshSession:
             return title
         assert host.control is not None
         return await host.control.rename(self.session_id, title)
+
+    async def fork(self) -> SessionId | None:
+        """Store a fork of the completed turns and leave it closed; None: there are none."""
+        return await self._shop.fork(self.session_id, self.cwd)
 
     async def compact(self, argument: str) -> bool:
         """Have the runtime compact the conversation and log it; False: it cannot."""
