@@ -233,6 +233,7 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
         models=dsh_models(settings),
         mode=MODES[settings.mode].mode,
         outside=outside,
+        reads_instructions=settings.instructions == "auto",
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
     )

@@ -13,8 +13,6 @@ from acp_bridge.errors import (
     InvalidParamsError,
     SessionConflictError,
 )
-from acp_bridge.harness.memory import NOTICE_ROW
-from acp_bridge.ports import Extras
 from acp_bridge.runtime.dsh.models import DshModels
 from acp_bridge.runtime.dsh.session import DshSession
 from acp_bridge.vocabulary import Event, RuntimeEvent, TurnEnd
@@ -54,34 +52,6 @@ async def test_what_is_told_is_what_is_stored_row_by_row(world: World) -> None:
         assert await prompted(session, "again") == TurnEnd("completed")
     stored = world.store.read(session.session_id).events
     assert world.rows() == stored == session.events
-
-
-async def test_what_the_runtime_does_not_know_of_added_folders_is_said_once(world: World) -> None:
-    extras = Extras(folders=[world.home.parent])
-    async with world.runtime() as runtime:
-        session = await runtime.new_session(world.cwd, Nobody(), extras=extras)
-        session.attach(world.told.append)
-        assert await prompted(session) == TurnEnd("completed")
-        assert await prompted(session) == TurnEnd("completed")
-        again = await runtime.open_session(session.session_id, world.cwd, Nobody())
-        assert (again, again.folders) == (session, ())
-    notices = [row.data for row in world.rows() if row.type == NOTICE_ROW]
-    (said,) = [data for data in notices if f"additional folders ({world.home.parent})" in str(data)]
-    assert "without its sandbox" in str(said)
-
-
-async def test_a_system_prompt_of_a_client_opens_nothing(world: World) -> None:
-    extras = Extras(system_prompt="Answer in verse.")
-    async with world.runtime() as runtime:
-        session = await world.new(runtime)
-        for refused in (
-            runtime.new_session(world.cwd, Nobody(), extras=extras),
-            runtime.open_session(session.session_id, world.cwd, Nobody(), extras=extras),
-            runtime.fork_session(session.session_id, world.cwd, Nobody(), extras=extras),
-        ):
-            with pytest.raises(InvalidParamsError, match="takes no system prompt") as caught:
-                await refused
-            assert caught.value.field == "systemPrompt"
 
 
 async def test_a_missing_command_says_how_to_get_it(world: World) -> None:

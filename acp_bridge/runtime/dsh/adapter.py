@@ -18,7 +18,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.config import McpSettings
-from acp_bridge.errors import BridgeError, InvalidParamsError
+from acp_bridge.errors import BridgeError
 from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
@@ -54,6 +54,11 @@ PLAIN_PATCH: Final = """\
   config: {root: !!js dshHomePath('sessions'), compression: none}
 """
 
+UNINSTRUCTED_PATCH: Final = """\
+# AGENTS.md files do not count: the settings say so.
+- {id: agent-instructions, disabled: true}
+"""
+
 
 @attrs.frozen(slots=True)
 class Outside:
@@ -76,9 +81,9 @@ class DshRuntime(TaskHolder):
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
     ``home`` is the runtime's home, ``people_home`` holds what the user has written for all
-    projects; ``mode`` is what a session begins with; ``detaches``: no prompt waits for subagents;
-    ``servers`` are the user's MCP servers by name, for every session. Entering starts the first
-    process and waits for nothing.
+    projects; ``mode`` is what a session begins with; ``reads_instructions``: AGENTS.md files count;
+    ``detaches``: no prompt waits for subagents; ``servers`` are the user's MCP servers by name, for
+    every session. Entering starts the first process and waits for nothing.
     """
 
     def __init__(
@@ -89,12 +94,14 @@ class DshRuntime(TaskHolder):
         models: DshModels,
         mode: Mode,
         outside: Outside,
+        reads_instructions: bool = True,
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self._home = home
         self._people_home = people_home
+        self._reads_instructions = reads_instructions
         self._servers = servers
         self._models = models
         self._mode = mode
@@ -138,7 +145,6 @@ class DshRuntime(TaskHolder):
         self, cwd: Path, client: Client, *, extras: Extras = NO_EXTRAS
     ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
-        _check(extras)
         self._models.check()
         return await self._start(self._new_header(cwd), client, extras, model=self._models.first())
 
@@ -151,7 +157,6 @@ class DshRuntime(TaskHolder):
         extras: Extras = NO_EXTRAS,
     ) -> DshSession:
         """A stored session; one that is open already is given again."""
-        _check(extras)
         is_ours = False
 
         async def open_it() -> DshSession:
@@ -177,7 +182,6 @@ class DshRuntime(TaskHolder):
 
         It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
         """
-        _check(extras)
         self._models.check()
         source = self._open.get(session_id)
         if source is not None and not source.events:
@@ -252,6 +256,7 @@ class DshRuntime(TaskHolder):
             group=self.group,
             new_id=self._outside.new_id,
             people_home=self._people_home,
+            reads_instructions=self._reads_instructions,
             fork=self._fork_of,
             detaches=self._detaches,
         )
@@ -362,10 +367,15 @@ class DshRuntime(TaskHolder):
     def _patches(self) -> list[Path]:
         patches = [self._outside.patch]
         if self._store.encoding() == "plain":
-            plain = self._outside.scratch / "dsh-plain-logs.yml"
-            plain.write_text(PLAIN_PATCH, encoding="utf-8")
-            patches.append(plain)
+            patches.append(self._patch("plain-logs", PLAIN_PATCH))
+        if not self._reads_instructions:
+            patches.append(self._patch("no-instructions", UNINSTRUCTED_PATCH))
         return patches
+
+    def _patch(self, name: str, text: str) -> Path:
+        path = self._outside.scratch / f"dsh-{name}.yml"
+        path.write_text(text, encoding="utf-8")
+        return path
 
     def _is_fresh(self, host: Host) -> bool:
         return host.launch.key == self._models.find_key()
@@ -374,13 +384,3 @@ class DshRuntime(TaskHolder):
         """All sessions are shown on one connection: any client knows whether it is read."""
         if self._client is not None:
             await self._client.flow()
-
-
-def _check(extras: Extras) -> None:
-    """Refuse what cannot be applied and must not be dropped (ACP v1, system prompt)."""
-    if extras.system_prompt:
-        raise InvalidParamsError(
-            "DeepSeek Harness takes no system prompt of a client: leave it out, or let the session "
-            "run with --runtime embedded.",
-            field="systemPrompt",
-        )

@@ -17,6 +17,7 @@ request to it           params                                                  
 ``bridge/set_mode``     sessionId, sandbox, policy, planning                       (nothing)
 ``bridge/set_model``    sessionId, model                                           (nothing)
 ``bridge/set_tools``    sessionId, tools                                           (nothing)
+``bridge/set_prompt``   sessionId, text, withheld                                  (nothing)
 ``bridge/record``       sessionId, type, data                                      seq
 ``bridge/state``        sessionId                                                  `SessionState`
 ``bridge/models``       (nothing)                                                  models
@@ -248,6 +249,17 @@ class Control:
         Holds from the next request on, also of a running turn; for subagents yet to come too.
         """
         await self._object("bridge/set_tools", shapes.tools_params(session_id, tools))
+
+    async def set_prompt(
+        self, session_id: SessionId, text: str, *, withheld: Iterable[str] = ()
+    ) -> None:
+        """What a session and its subagents are told behind the runtime's own system prompt.
+
+        In place of what was; ``withheld`` are names of tools that their models are not offered.
+        Holds from the next step on.
+        """
+        params: JsonObject = {"sessionId": session_id, "text": text, "withheld": list(withheld)}
+        await self._object("bridge/set_prompt", params)
 
     async def record(self, session_id: SessionId, row: Draft) -> None:
         """Append a row of our own (``plugin:acp-bridge/…``) to the log of an open session.

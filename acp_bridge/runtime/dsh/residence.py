@@ -52,7 +52,8 @@ _HELD: Final = ("already owned by an active write handle", "already open or open
 class Shop:
     """What the sessions of one runtime share.
 
-    ``people_home`` holds what the user has written for all projects. ``fork`` stores a fork of a
+    ``people_home`` holds what the user has written for all projects; ``reads_instructions``:
+    AGENTS.md files count. ``fork`` stores a fork of a
     session's completed turns for a folder, None if there are none. ``detaches``: no prompt waits
     for subagents.
     """
@@ -64,6 +65,7 @@ class Shop:
     group: anyio.abc.TaskGroup
     new_id: Callable[[], str]
     people_home: Path
+    reads_instructions: bool
     fork: Callable[[SessionId, Path], Awaitable[SessionId | None]]
     detaches: bool = False
 

@@ -69,7 +69,8 @@ CLOSE_WAIT_S: Final = 15.0
 NO_PLUGIN: Final = (
     "The control plugin did not start in DeepSeek Harness: answers come whole instead of "
     "streaming, nothing can be asked (what would need your permission is refused), MCP servers are "
-    "not used, and a cancel restarts the runtime. `acp-bridge doctor` says what is missing."
+    "not used, the model is not told of additional folders and instructions of yours, and a cancel "
+    "restarts the runtime. `acp-bridge doctor` says what is missing."
 )
 
 
@@ -91,7 +92,13 @@ class DshSession:
         events: Sequence[Event] = (),
     ) -> None:
         assert header.cwd is not None
-        self._given = Given(shop.people_home, Path(header.cwd))
+        self._given = Given(
+            SessionId(header.session_id),
+            Path(header.cwd),
+            home=shop.people_home,
+            reads_instructions=shop.reads_instructions,
+            takes_questions=client.takes_questions,
+        )
         self._shop = shop
         self._header = header
         self.client = client
@@ -113,7 +120,7 @@ class DshSession:
         owner = Owner(
             apply=self._apply,
             hear=self._hear,
-            opened=self._begin_servers,
+            opened=self._begin,
             settle=self._children.settle,
             model=lambda: self._model,
             first_rows=self._first_rows,
@@ -176,13 +183,13 @@ class DshSession:
 
     async def take(self, extras: Extras) -> None:
         """What a client gives at this opening, in place of what it gave before; then a look."""
-        self._news += self._given.take(extras)
+        self._news += self._given.take(extras, self._residence.host)
         await self._look()
 
     async def _look(self) -> None:
         """Look at what people have written down, and tell of commands that came or went."""
         before = self._given.commands
-        await self._given.look()
+        self._news += await self._given.look()
         if self._given.commands != before:
             self._emit(CommandsChanged())
 
@@ -318,6 +325,7 @@ class DshSession:
         await self._look()
         if isinstance(work, Command):
             await self._residence.opened(is_prompted=True)
+            await self._give()
             await run_command(self, work, self._shop.new_id())
             return TurnEnd("completed")
         assert isinstance(work, Prompt), "the runtime has an inbox of its own"
@@ -326,6 +334,7 @@ class DshSession:
     async def _turn(self, prompt: Prompt) -> TurnEnd:
         session = await self._residence.opened(is_prompted=True)
         assert session is not None
+        await self._give()
         await self._say_news()
         await self._ready_servers()
         self._is_root_idle = False
@@ -466,11 +475,17 @@ class DshSession:
                 group.start_soon(self.servers.close)
             await self._residence.release()
 
-    # --- MCP servers, and what was allowed -----------------------------------------------------
+    # --- what it is given, MCP servers, what was allowed ---------------------------------------
 
-    async def _begin_servers(self, host: Host) -> None:
+    async def _begin(self, host: Host) -> None:
+        self._given.reopened()
         if self.servers is not None:
             await self.servers.begin(host)
+
+    async def _give(self) -> None:
+        host = self._residence.host
+        if host is not None:
+            await self._given.give(host)
 
     async def _ready_servers(self) -> None:
         """Before a prompt: have the tools of its servers there, and say what there is to say."""
