@@ -239,7 +239,7 @@ class Control:
         await self._object("bridge/set_mode", shapes.mode_params(session_id, mode))
 
     async def set_model(self, session_id: SessionId, choice: ModelChoice) -> None:
-        """Choose the model from the next step on, also of a running turn."""
+        """Choose the model from the next step on, also of a running turn, and log the choice."""
         params: JsonObject = {"sessionId": session_id, "model": shapes.choice_params(choice)}
         await self._object("bridge/set_model", params)
 
