@@ -5,8 +5,6 @@ and for processes that it left.
 """
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from bridge_rig import DshPlace, end_of, shared_homes, tool_updates
@@ -22,12 +20,6 @@ PICTURE = (
     "lEQVR4nGP4z8AARGDiPwMAHfAD/aAzCYkAAAAASUVORK5CYII="
 )
 """Two by two pixels, red and green: the runtime decodes pictures."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def test_a_prompt_streams_its_answer_as_the_model_says_it(place: DshPlace) -> None:

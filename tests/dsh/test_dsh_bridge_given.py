@@ -1,24 +1,17 @@
 """What the real runtime's model is told and offered: by the client, by files, by our settings."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import loopback_model, text, tool
+from dsh_rig import text, tool
 from process_rig import Bridge
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
 VERSE = "Answer in verse, {{model}} or not."
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def new(bridge: Bridge, place: DshPlace, **extras: Any) -> str:

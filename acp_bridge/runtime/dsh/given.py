@@ -13,7 +13,7 @@ from acp_bridge.errors import RuntimeFailedError
 from acp_bridge.harness.instructions import added_text, folders_text
 from acp_bridge.harness.project.instructions import Instructions, cut_note, places
 from acp_bridge.harness.project.lookout import Project, Sources
-from acp_bridge.harness.typed import content_of
+from acp_bridge.harness.prompts import content_of
 from acp_bridge.ports import Extras
 from acp_bridge.runtime.dsh.commands import COMMAND_NAMES
 from acp_bridge.runtime.dsh.host import Host
