@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 from bridge_rig import DshPlace, end_of, shared_homes, tool_updates
-from dsh_rig import GATE, Message, loopback_model, pieces, text, tool
+from dsh_rig import GATE, Message, pieces, text, tool
 from picture_bytes import png
 
 from acp_bridge.sessions import SessionStore

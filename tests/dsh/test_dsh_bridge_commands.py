@@ -159,6 +159,43 @@ def test_a_command_beside_a_held_prompt_takes_nothing_from_it(place: DshPlace) -
         assert bridge.text(session).endswith("It is done.")
 
 
+def test_a_conversation_is_compacted_beside_a_held_prompt_and_its_subagent_goes_on(
+    place: DshPlace,
+) -> None:
+    place.loopback.promise("Child, work.", pieces("From", GATE, " the child."))
+    with place.editor("--mode", "full") as bridge:
+        session = bridge.new(place.work)
+        for words in ("first", "second", "third"):
+            place.loopback.answer(session, text(LONG))
+            assert end_of(bridge, session, words) == "end_turn"
+        place.loopback.answer(
+            session, tool("c1", "subagent", description="Helper", prompt="Child, work.")
+        )
+        place.loopback.answer(session, text("It works. "))
+        held = bridge.prompt(session)
+        eventually(lambda: "It works. " in bridge.text(session), wait_s=60)
+        child = eventually(lambda: next(iter(place.loopback.stood), None), wait_s=60)
+
+        place.loopback.answer(session, pieces("A", GATE, " summary."))
+        withdrawn = bridge.prompt(session, "/compact")
+        place.loopback.wait_at_gate(session)
+        bridge.send({"method": "$/cancel_request", "params": {"requestId": withdrawn}})
+        assert bridge.answer_to(withdrawn, wait_s=60)["error"]["code"] == -32800
+        assert "Compaction cancelled." in bridge.text(session)
+
+        place.loopback.answer(session, text("They spoke of the parser."))
+        assert end_of(bridge, session, "/compact") == "end_turn"
+        assert "Compacted " in bridge.text(session)
+        assert not any(m.get("id") == held and "method" not in m for m in bridge.heard)
+        place.loopback.answer(session, text("It is done."))
+        place.loopback.go(child)
+        assert bridge.answer_to(held, wait_s=60)["result"]["stopReason"] == "end_turn"
+        assert bridge.text(session).endswith("It is done.")
+        view = place.loopback.asked(session)
+        assert "They spoke of the parser." in view
+        assert "From the child." in view
+
+
 def test_without_the_plugin_commands_work_but_for_compact(place: DshPlace) -> None:
     place.without_plugin()
     with place.editor() as bridge:

@@ -11,7 +11,7 @@ request to it           params                                                  
 ``bridge/open``         `Opening`                                                  cwd
 ``bridge/resume``       `Opening`                                                  cwd
 ``bridge/fork``         sourceSessionId, throughSeq, `Opening`                     throughSeq
-``bridge/cancel``       sessionId                                                  wasRunning
+``bridge/cancel``       sessionId, alone                                           wasRunning
 ``bridge/close``        sessionId                                                  wasOpen
 ``bridge/steer``        sessionId, contentBlocks, wakes                            messageId
 ``bridge/set_mode``     sessionId, sandbox, policy, planning                       (nothing)
@@ -199,15 +199,17 @@ class Control:
         params |= {"sourceSessionId": source, "throughSeq": through_seq}
         return members.number(await self._object("bridge/fork", params), "throughSeq")
 
-    async def cancel(self, session_id: SessionId) -> bool:
+    async def cancel(self, session_id: SessionId, *, alone: bool = False) -> bool:
         """End the turn of a session and of all its subagents, and drop what waits in their inboxes.
 
         Subagents first, so that none of their notices starts a turn. Returns when all are quiet:
         True if something ran. A subagent's id ends that one alone, and its parent is told. Jobs in
         the background go on. Send the next prompt when this has returned: one that comes before
-        may be dropped with the rest.
+        may be dropped with the rest. With ``alone`` its subagents go on, and what they have told it
+        stays.
         """
-        result = await self._object("bridge/cancel", {"sessionId": session_id})
+        params: JsonObject = {"sessionId": session_id, "alone": alone}
+        result = await self._object("bridge/cancel", params)
         return members.flag(result, "wasRunning")
 
     async def close(self, session_id: SessionId) -> bool:
