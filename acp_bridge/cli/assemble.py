@@ -231,9 +231,11 @@ def dsh_runtime(settings: Settings) -> "DshRuntime":
     )
     return adapter.DshRuntime(
         home=home_of(os.environ),
+        people_home=settings.home,
         models=dsh_models(settings),
         mode=MODES[settings.mode].mode,
         outside=outside,
+        reads_instructions=settings.instructions == "auto",
         detaches=settings.background == "detach",
         servers=settings.mcp_servers,
     )

@@ -20,6 +20,8 @@ COMPACT: Final = CommandInfo(
     "compact", "Summarize the conversation so far, to make room", "[INSTRUCTIONS]"
 )
 
+NOTHING_TO_FORK: Final = "There is nothing to fork yet: no turn is completed."
+
 
 def help_text(commands: Iterable[CommandInfo]) -> str:
     """What there is to type."""
@@ -60,6 +62,15 @@ def title_from_argument(argument: str) -> str:
 def titled_text(title: str) -> str:
     """What ``/title`` answers."""
     return f"The title is now: {title}"
+
+
+def forked_text(fork_id: str) -> str:
+    """What ``/fork`` answers."""
+    return (
+        f"Forked: session `{fork_id}` begins with the completed turns of this one, which goes on "
+        "as it is. Open it from your editor's list of sessions; "
+        f"`acp-bridge sessions show {fork_id}` prints it."
+    )
 
 
 def title_data(title: str) -> JsonObject:

@@ -107,12 +107,8 @@ async def _fork(desk: Desk, _argument: str, _command_id: str) -> _Said:
     except BridgeError as failure:
         return _Said(failure.details, is_error=True)
     if fork_id is None:
-        return _Said("There is nothing to fork yet: no turn is completed.", is_error=True)
-    return _Said(
-        f"Forked: session `{fork_id}` begins with the completed turns of this one, which goes on "
-        "as it is. Open it from your editor's list of sessions; "
-        f"`acp-bridge sessions show {fork_id}` prints it."
-    )
+        return _Said(command_texts.NOTHING_TO_FORK, is_error=True)
+    return _Said(command_texts.forked_text(fork_id))
 
 
 async def _compact(desk: Desk, argument: str, command_id: str) -> _Said:

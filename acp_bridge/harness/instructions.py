@@ -76,16 +76,27 @@ def system_prompt(
     another session set it to work.
     """
     text = _INSTRUCTIONS.format(cwd=cwd)
-    if folders:
-        text += "These folders belong to the workspace too; name paths in them in full:\n"
-        text += "".join(f"- {one}\n" for one in folders)
+    text += folders_text(folders)
     if folder != cwd:
         text += f"Current folder, where commands run and relative paths start: {folder}\n"
     if is_delegated:
         text += _DELEGATED
     if mode == "plan":
         text += _PLANNING
-    return text + "".join(_added(instructions, given))
+    return text + added_text(instructions, given)
+
+
+def folders_text(folders: Sequence[Path]) -> str:
+    """What a model is told of more roots of its workspace; "" without any."""
+    if not folders:
+        return ""
+    lines = "".join(f"- {one}\n" for one in folders)
+    return f"These folders belong to the workspace too; name paths in them in full:\n{lines}"
+
+
+def added_text(instructions: Sequence[Instructions], given: str) -> str:
+    """What files and the client (``given``) add, marked as theirs; "" without any."""
+    return "".join(_added(instructions, given))
 
 
 def _added(instructions: Sequence[Instructions], given: str) -> Iterable[str]:

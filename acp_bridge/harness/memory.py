@@ -82,9 +82,18 @@ def _header(memory: SessionMemory, data: JsonObject) -> None:
     header = data.get("header")
     if isinstance(header, dict):
         memory.request_header = header
-        config = header.get("config")
-        if isinstance(config, dict):
-            memory.selection = config
+        memory.selection = _selected(header) or memory.selection
+
+
+def _selected(header: JsonObject) -> JsonObject | None:
+    """What a request header says was chosen: an effort that the runtime filled in was not."""
+    config, defaults = header.get("config"), header.get("adapterDefaults")
+    if not isinstance(config, dict):
+        return None
+    is_filled = isinstance(defaults, dict) and defaults.get("reasoningEffort") is True
+    return {
+        key: value for key, value in config.items() if key != "reasoningEffort" or not is_filled
+    }
 
 
 def _context(memory: SessionMemory, data: JsonObject) -> None:

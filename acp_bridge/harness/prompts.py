@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import anyio.to_thread
 
 from acp_bridge.harness.desk import Desk
+from acp_bridge.harness.project.lookout import Project
 from acp_bridge.vocabulary import JsonObject, JsonValue, Prompt
 
 
@@ -20,7 +21,7 @@ async def keep_attachments(desk: Desk, prompt: Prompt) -> None:
 
 def user_message(desk: Desk, prompt: Prompt) -> JsonObject:
     """The message that the log will hold."""
-    content: list[JsonValue] = list(_content(desk, prompt))
+    content: list[JsonValue] = list(content_of(prompt, desk.project))
     return {
         "content": content,
         "source": {"kind": "user"},
@@ -29,13 +30,13 @@ def user_message(desk: Desk, prompt: Prompt) -> JsonObject:
     }
 
 
-def _content(desk: Desk, prompt: Prompt) -> Sequence[JsonObject]:
+def content_of(prompt: Prompt, project: Project) -> Sequence[JsonObject]:
     """The prompt's blocks; what a command stands for is what the model gets.
 
     What was typed stays beside it, in the form in which a replay shows it (R063).
     """
     typed = prompt.command
-    command = None if typed is None else desk.project.command(typed.name)
+    command = None if typed is None else project.command(typed.name)
     if typed is None or command is None:
         return prompt.content
     from acp_bridge.harness.project.commands import expanded  # loaded with the command

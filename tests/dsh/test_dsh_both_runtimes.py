@@ -197,14 +197,15 @@ def told(message: Message) -> Message:
     return found
 
 
-def without(kind: str) -> Callable[[Message], Message | None]:
-    return lambda message: None if told(message).get("sessionUpdate") == kind else message
+def unlearned(message: Message) -> Message | None:
+    update = told(message)
+    chosen = {one["id"]: one["currentValue"] for one in update.get("configOptions", [])}
+    is_menu = update.get("sessionUpdate") == "config_option_update"
+    return None if is_menu and chosen["effort"] == "default" else message
 
 
 def unwished(message: Message) -> Message:
-    offered = told(message).get("availableCommands", [])
-    offered[:] = [command for command in offered if command["name"] != "fork"]
-    for command in offered:
+    for command in told(message).get("availableCommands", []):
         if command["name"] == "compact":
             command.pop("input", None)
     return message
@@ -251,11 +252,8 @@ def unworded(message: Message) -> Message:
 
 
 MEANT = {
-    "wish": Difference("dsh has no /fork of ours, and its /compact takes no wish", unwished),
-    "effort": Difference(
-        "dsh writes into its log which effort the default is, and the menu follows the log",
-        without("config_option_update"),
-    ),
+    "wish": Difference("the /compact of dsh takes no wish", unwished),
+    "menu": Difference("the models are those that dsh has, told once it is up", unlearned),
     "status": Difference(
         "dsh writes a call before it is known whether it asks, so it is shown as running",
         unopened,
@@ -271,20 +269,19 @@ MEANT = {
     "words": Difference("what the model is told of a refusal is each runtime's own text", unworded),
 }
 
-OFFERED = frozenset({"wish"})
-FIRST_TURN = OFFERED | {"effort"}
+OFFERED = frozenset({"wish", "menu"})
 CALLS = frozenset({"status", "preview", "exit code", "words"})
 
 PLAYS = [
-    (plain, FIRST_TURN),
-    (permission, FIRST_TURN | CALLS),
-    (cancel, FIRST_TURN),
-    (load, FIRST_TURN | CALLS),
-    (fork, FIRST_TURN),
-    (commands, FIRST_TURN),
-    (steering, FIRST_TURN),
+    (plain, OFFERED),
+    (permission, OFFERED | CALLS),
+    (cancel, OFFERED),
+    (load, OFFERED | CALLS),
+    (fork, OFFERED),
+    (commands, OFFERED),
+    (steering, OFFERED),
     (servers, frozenset({"status", "words"})),
-    (questions, FIRST_TURN),
+    (questions, OFFERED),
 ]
 """Each play with the differences that it shows."""
 

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 from bridge_rig import DshPlace, end_of, shared_homes, tool_updates
-from dsh_rig import GATE, pieces, text, tool
+from dsh_rig import GATE, Message, pieces, text, tool
 from picture_bytes import png
 
 from acp_bridge.sessions import SessionStore
@@ -80,7 +80,7 @@ def test_a_folder_that_the_client_adds_is_worked_in_by_the_mode(place: DshPlace)
         assert "session/request_permission" not in {m.get("method") for m in bridge.heard}
         assert (added / "old.txt").read_text() == "new\n"
         assert (added / "made.txt").read_text() == "made\n"
-        assert "is not told of the additional folders" in str(bridge.heard)
+        assert "it changes without its sandbox" in str(bridge.heard)
 
 
 def test_a_cancel_ends_the_turn_keeps_what_was_said_and_the_session_goes_on(
@@ -260,6 +260,30 @@ def test_a_closed_session_is_free_and_choices_hold_in_the_running_process(
         assert end_of(bridge, session, "once more") == "end_turn"
         assert place.loopback.requests[session][-1]["model"] == "deepseek-v4-pro"
         assert len([name for name in place.processes().values() if "--profile sdk" in name]) <= 2
+
+
+def test_an_effort_is_what_was_chosen_after_a_restart_too(place: DshPlace) -> None:
+    def loaded(session: str) -> str:
+        params = {"sessionId": session, "cwd": str(place.work), "mcpServers": []}
+        return effort(bridge.result("session/load", **params)["configOptions"])
+
+    def effort(options: list[Message]) -> str:
+        return next(str(one["currentValue"]) for one in options if one["id"] == "effort")
+
+    with place.editor() as bridge:
+        session = bridge.new(place.work)
+        assert end_of(bridge, session) == "end_turn"
+        assert place.loopback.requests[session][-1]["output_config"] == {"effort": "high"}
+        assert loaded(session) == "default"
+    for chosen in ("low", "default"):
+        with place.editor() as bridge:
+            loaded(session)
+            choice = {"sessionId": session, "configId": "effort", "value": chosen}
+            # It waits for the runtime, which starts.
+            told = bridge.call("session/set_config_option", wait_s=60, **choice)["result"]
+            assert effort(told["configOptions"]) == chosen
+        with place.editor() as bridge:  # no request was made with it
+            assert loaded(session) == chosen
 
 
 def test_the_menu_of_models_becomes_the_runtimes_own_once_it_is_up(place: DshPlace) -> None:

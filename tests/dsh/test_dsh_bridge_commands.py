@@ -41,7 +41,7 @@ def user_text(bridge: Bridge, session: str) -> str:
 def test_commands_are_offered_answered_without_the_model_and_loaded(place: DshPlace) -> None:
     with place.editor() as bridge:
         session = bridge.new(place.work)
-        assert offered(bridge) == ["help", "mode", "model", "title", "compact"]
+        assert offered(bridge) == ["help", "mode", "model", "title", "fork", "compact"]
         for typed in ("/help", "/mode accept-edits", "/mode bogus", "/model", "/title  A  name "):
             assert end_of(bridge, session, typed) == "end_turn"
         said = bridge.text(session)
@@ -65,6 +65,28 @@ def test_commands_are_offered_answered_without_the_model_and_loaded(place: DshPl
         assert titles(bridge, session) == ["A name"]
         modes = bridge.call("session/resume", sessionId=session, cwd=str(place.work), mcpServers=[])
         assert modes["result"]["modes"]["currentModeId"] == "accept-edits"
+
+
+def test_a_projects_command_and_a_fork_work_as_with_the_embedded_runtime(place: DshPlace) -> None:
+    commands = place.work / ".acp-bridge" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "review.md").write_text("Review $1, please.")
+    with place.editor() as bridge:
+        session = bridge.new(place.work)
+        assert offered(bridge)[-2:] == ["compact", "review"]
+        assert end_of(bridge, session, "/review lexer.py") == "end_turn"
+        assert "Review lexer.py, please." in place.loopback.asked(session)
+        assert "/review" not in place.loopback.asked(session)
+        assert end_of(bridge, session, "/fork") == "end_turn"
+        stored = bridge.result("session/list")["sessions"]
+        (fork,) = {one["sessionId"] for one in stored} - {session}
+        assert f"Forked: session `{fork}`" in bridge.text(session)
+        load(bridge, place, fork)
+        assert user_text(bridge, fork) == "/review lexer.py"
+        assert end_of(bridge, fork, "and the parser") == "end_turn"
+        assert "Review lexer.py, please." in place.loopback.asked(fork)
+        assert end_of(bridge, session, "go on") == "end_turn"
+        assert "and the parser" not in place.loopback.asked(session)
 
 
 def test_the_runtimes_title_is_told_and_a_rename_outlives_the_process(place: DshPlace) -> None:
@@ -135,6 +157,43 @@ def test_a_command_beside_a_held_prompt_takes_nothing_from_it(place: DshPlace) -
         place.loopback.go(child)
         assert bridge.answer_to(held)["result"]["stopReason"] == "end_turn"
         assert bridge.text(session).endswith("It is done.")
+
+
+def test_a_conversation_is_compacted_beside_a_held_prompt_and_its_subagent_goes_on(
+    place: DshPlace,
+) -> None:
+    place.loopback.promise("Child, work.", pieces("From", GATE, " the child."))
+    with place.editor("--mode", "full") as bridge:
+        session = bridge.new(place.work)
+        for words in ("first", "second", "third"):
+            place.loopback.answer(session, text(LONG))
+            assert end_of(bridge, session, words) == "end_turn"
+        place.loopback.answer(
+            session, tool("c1", "subagent", description="Helper", prompt="Child, work.")
+        )
+        place.loopback.answer(session, text("It works. "))
+        held = bridge.prompt(session)
+        eventually(lambda: "It works. " in bridge.text(session), wait_s=60)
+        child = eventually(lambda: next(iter(place.loopback.stood), None), wait_s=60)
+
+        place.loopback.answer(session, pieces("A", GATE, " summary."))
+        withdrawn = bridge.prompt(session, "/compact")
+        place.loopback.wait_at_gate(session)
+        bridge.send({"method": "$/cancel_request", "params": {"requestId": withdrawn}})
+        assert bridge.answer_to(withdrawn, wait_s=60)["error"]["code"] == -32800
+        assert "Compaction cancelled." in bridge.text(session)
+
+        place.loopback.answer(session, text("They spoke of the parser."))
+        assert end_of(bridge, session, "/compact") == "end_turn"
+        assert "Compacted " in bridge.text(session)
+        assert not any(m.get("id") == held and "method" not in m for m in bridge.heard)
+        place.loopback.answer(session, text("It is done."))
+        place.loopback.go(child)
+        assert bridge.answer_to(held, wait_s=60)["result"]["stopReason"] == "end_turn"
+        assert bridge.text(session).endswith("It is done.")
+        view = place.loopback.asked(session)
+        assert "They spoke of the parser." in view
+        assert "From the child." in view
 
 
 def test_without_the_plugin_commands_work_but_for_compact(place: DshPlace) -> None:

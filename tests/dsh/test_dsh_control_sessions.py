@@ -114,6 +114,10 @@ async def test_a_choice_of_model_holds_from_the_next_step_and_over_a_resume(rig:
     await rig.prompt(session)
     assert asked_with(rig, session) == ("deepseek-v4-pro", "max")
     await rig.control.set_model(session, ModelChoice("deepseek-official", "deepseek-flash"))
+    assert rig.wire.rows(session, "model/selection")[-1]["data"] == {
+        "provider": "deepseek-official",
+        "model": "deepseek-flash",
+    }
     await rig.prompt(session)
     assert asked_with(rig, session) == ("deepseek-flash", "high")
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.dsh, pytest.mark.process, pytest.mark.anyio]
 
 FEATURES: tuple[Feature, ...] = (
     *("stream", "approve", "judge", "ask_user", "cancel", "close", "steer", "open"),
-    *("mcp", "record", "models", "mode", "title", "compact", "history", "fork"),
+    *("mcp", "prompt", "record", "models", "mode", "title", "compact", "history", "fork"),
 )
 
 
@@ -301,9 +301,12 @@ async def test_a_bad_call_is_refused_and_the_runtime_lives(
 
 METHODS = (
     *("open", "resume", "fork", "cancel", "close", "steer", "set_mode", "set_model", "state"),
-    *("record", "log_command", "compact"),
+    *("record", "log_command", "compact", "set_prompt"),
 )
-FIELDS = ("cwd", "model", "sourceSessionId", "throughSeq", "title", "type", "data")
+FIELDS = (
+    *("cwd", "model", "sourceSessionId", "throughSeq", "title", "type", "data"),
+    *("text", "withheld"),
+)
 ODD: list[JsonValue] = [None, 7, -1, 1.5, "", "x", "../x", [], [None], {}, {"provider": 1}]
 
 

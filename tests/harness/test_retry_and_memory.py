@@ -67,6 +67,20 @@ OTHER: tuple[str, JsonValue] = (
 )
 
 
+@pytest.mark.parametrize(
+    ("defaults", "effort"),
+    [(None, "high"), ({"maxTokens": True}, "high"), ({"reasoningEffort": True}, None)],
+)
+def test_an_effort_that_the_runtime_filled_in_is_no_choice(
+    defaults: JsonValue, effort: str | None
+) -> None:
+    config: JsonValue = {"provider": "x", "model": "m", "reasoningEffort": "high"}
+    memory = folded(("request/header", {"header": {"config": config, "adapterDefaults": defaults}}))
+    assert memory.selection is not None
+    assert memory.selection.get("reasoningEffort") == effort
+    assert memory.selection["model"] == "m"
+
+
 def test_answers_and_failed_attempts_under_a_scripted_header_are_counted() -> None:
     memory = folded(
         ("assistant/message", {}),

@@ -7,6 +7,7 @@ bridge test (`testing.replay`).
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -85,10 +86,15 @@ async def capture_differences(
         for root in roots:
             log = store.read(root)
             before = log.events[: seqs[root][0]]
-            shop = Shop(store, *cast("Any", [None] * 5))
+            shop = Shop(store, *cast("Any", [None] * 8))
             model = ModelChoice("deepseek-official", "deepseek-chat")
             session = DshSession(
-                shop, log.header, cast("Client", None), mode="ask", model=model, events=before
+                shop,
+                log.header,
+                cast("Client", SimpleNamespace(takes_questions=False)),
+                mode="ask",
+                model=model,
+                events=before,
             )
             shown = SubagentView(root, session.cwd, view)
             past = list(history(root, before, ()))

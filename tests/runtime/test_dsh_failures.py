@@ -1,13 +1,10 @@
 """What can go wrong with the runtime's process: each is one sentence, and the session goes on."""
 
-import os
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from dsh_world import Nobody, World, prompted, said
 from fake_dsh_program import SECRET
 
 from acp_bridge.errors import (
@@ -16,108 +13,16 @@ from acp_bridge.errors import (
     InvalidParamsError,
     SessionConflictError,
 )
-from acp_bridge.harness.memory import NOTICE_ROW
-from acp_bridge.ports import ClientCommand, CommandEnd, Extras, PermissionAsk, QuestionsAsk
-from acp_bridge.runtime.dsh.adapter import DshRuntime, Outside
 from acp_bridge.runtime.dsh.models import DshModels
 from acp_bridge.runtime.dsh.session import DshSession
-from acp_bridge.sessions import SessionStore
-from acp_bridge.vocabulary import Answer, Event, Prompt, RuntimeEvent, TurnEnd
+from acp_bridge.vocabulary import Event, RuntimeEvent, TurnEnd
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
-
-PROGRAM = Path(__file__).with_name("fake_dsh_program.py")
-
-
-class Nobody:
-    """A client that offers nothing and is asked nothing."""
-
-    reads_text = writes_text = runs_commands = takes_questions = False
-
-    async def ask_permission(self, _ask: PermissionAsk) -> Answer:
-        raise AssertionError
-
-    async def ask_questions(self, ask: QuestionsAsk) -> None:
-        raise AssertionError(ask)
-
-    async def read_text(self, _path: Path) -> str:
-        raise AssertionError
-
-    async def write_text(self, _path: Path, _text: str) -> None:
-        raise AssertionError
-
-    async def run_command(self, _command: ClientCommand) -> CommandEnd:
-        raise AssertionError
-
-    async def flow(self) -> None:
-        await anyio.lowlevel.checkpoint()
-
-
-class World:
-    """A home, a workspace, and a program in the place of dsh."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home = folder / "dsh-home"
-        self.cwd = folder / "work"
-        self.scratch = folder / "scratch"
-        self.cwd.mkdir()
-        self.scratch.mkdir()
-        self.command = folder / "dsh"
-        self.command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
-        self.command.chmod(0o755)
-        self.key: str | None = SECRET
-        self.ids = iter(f"s{number}" for number in range(100))
-        self.told: list[RuntimeEvent] = []
-
-    @property
-    def store(self) -> SessionStore:
-        return SessionStore(self.home / "sessions", clock=lambda: 5)
-
-    @asynccontextmanager
-    async def runtime(
-        self, how: str = "works", *, command: str | None = None, start_wait_s: float = 20
-    ) -> AsyncIterator[DshRuntime]:
-        outside = Outside(
-            clock=lambda: 5,
-            new_id=lambda: next(self.ids),
-            env={**os.environ, "FAKE_DSH": how},
-            command=str(self.command) if command is None else command,
-            scratch=self.scratch,
-            start_wait_s=start_wait_s,
-        )
-        models = DshModels(
-            home=self.home,
-            configured=None,
-            overrides={},
-            find_key=lambda: self.key,
-            forget=lambda: None,
-        )
-        with anyio.fail_after(30):
-            async with DshRuntime(
-                home=self.home, models=models, mode="ask", outside=outside
-            ) as runtime:
-                yield runtime
-
-    async def new(self, runtime: DshRuntime) -> DshSession:
-        session = await runtime.new_session(self.cwd, Nobody())
-        session.attach(self.told.append)
-        return session
-
-    def rows(self) -> list[Event]:
-        return [event for event in self.told if isinstance(event, Event)]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def said(words: str) -> Prompt:
-    return Prompt(content=[{"type": "text", "text": words}])
-
-
-async def prompted(session: DshSession, words: str = "hello") -> TurnEnd:
-    return await session.admit(said(words)).ended()
 
 
 def told_of(session: DshSession, kind: str) -> anyio.Event:
@@ -147,34 +52,6 @@ async def test_what_is_told_is_what_is_stored_row_by_row(world: World) -> None:
         assert await prompted(session, "again") == TurnEnd("completed")
     stored = world.store.read(session.session_id).events
     assert world.rows() == stored == session.events
-
-
-async def test_what_the_runtime_does_not_know_of_added_folders_is_said_once(world: World) -> None:
-    extras = Extras(folders=[world.home.parent])
-    async with world.runtime() as runtime:
-        session = await runtime.new_session(world.cwd, Nobody(), extras=extras)
-        session.attach(world.told.append)
-        assert await prompted(session) == TurnEnd("completed")
-        assert await prompted(session) == TurnEnd("completed")
-        again = await runtime.open_session(session.session_id, world.cwd, Nobody())
-        assert (again, again.folders) == (session, ())
-    notices = [row.data for row in world.rows() if row.type == NOTICE_ROW]
-    (said,) = [data for data in notices if f"additional folders ({world.home.parent})" in str(data)]
-    assert "without its sandbox" in str(said)
-
-
-async def test_a_system_prompt_of_a_client_opens_nothing(world: World) -> None:
-    extras = Extras(system_prompt="Answer in verse.")
-    async with world.runtime() as runtime:
-        session = await world.new(runtime)
-        for refused in (
-            runtime.new_session(world.cwd, Nobody(), extras=extras),
-            runtime.open_session(session.session_id, world.cwd, Nobody(), extras=extras),
-            runtime.fork_session(session.session_id, world.cwd, Nobody(), extras=extras),
-        ):
-            with pytest.raises(InvalidParamsError, match="takes no system prompt") as caught:
-                await refused
-            assert caught.value.field == "systemPrompt"
 
 
 async def test_a_missing_command_says_how_to_get_it(world: World) -> None:

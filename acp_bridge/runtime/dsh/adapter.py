@@ -18,7 +18,7 @@ import anyio.to_thread
 import attrs
 
 from acp_bridge.config import McpSettings
-from acp_bridge.errors import BridgeError, InvalidParamsError
+from acp_bridge.errors import BridgeError
 from acp_bridge.harness.mcp.merging import merged
 from acp_bridge.ports import NO_EXTRAS, Client, Extras, SessionPage
 from acp_bridge.runtime.attachments import AttachmentStore
@@ -54,6 +54,11 @@ PLAIN_PATCH: Final = """\
   config: {root: !!js dshHomePath('sessions'), compression: none}
 """
 
+UNINSTRUCTED_PATCH: Final = """\
+# AGENTS.md files do not count: the settings say so.
+- {id: agent-instructions, disabled: true}
+"""
+
 
 @attrs.frozen(slots=True)
 class Outside:
@@ -75,23 +80,28 @@ class Outside:
 class DshRuntime(TaskHolder):
     """Implements `ports.Runtime`. An async context manager: sessions and processes live inside it.
 
-    ``home`` is the runtime's home; ``mode`` is what a session begins with; ``detaches``: no prompt
-    waits for subagents; ``servers`` are the user's MCP servers by name, for every session. Entering
-    starts the first process and waits for nothing.
+    ``home`` is the runtime's home, ``people_home`` holds what the user has written for all
+    projects; ``mode`` is what a session begins with; ``reads_instructions``: AGENTS.md files count;
+    ``detaches``: no prompt waits for subagents; ``servers`` are the user's MCP servers by name, for
+    every session. Entering starts the first process and waits for nothing.
     """
 
     def __init__(
         self,
         *,
         home: Path,
+        people_home: Path,
         models: DshModels,
         mode: Mode,
         outside: Outside,
+        reads_instructions: bool = True,
         detaches: bool = False,
         servers: Mapping[str, McpSettings] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self._home = home
+        self._people_home = people_home
+        self._reads_instructions = reads_instructions
         self._servers = servers
         self._models = models
         self._mode = mode
@@ -135,9 +145,8 @@ class DshRuntime(TaskHolder):
         self, cwd: Path, client: Client, *, extras: Extras = NO_EXTRAS
     ) -> DshSession:
         """A session with an empty log; nothing is stored before its first prompt."""
-        _check(extras)
         self._models.check()
-        return self._start(self._new_header(cwd), client, extras, model=self._models.first())
+        return await self._start(self._new_header(cwd), client, extras, model=self._models.first())
 
     async def open_session(
         self,
@@ -148,11 +157,17 @@ class DshRuntime(TaskHolder):
         extras: Extras = NO_EXTRAS,
     ) -> DshSession:
         """A stored session; one that is open already is given again."""
-        _check(extras)
-        open_it = partial(self._open_stored, session_id, cwd, client, extras)
+        is_ours = False
+
+        async def open_it() -> DshSession:
+            nonlocal is_ours
+            is_ours = True
+            return await self._open_stored(session_id, cwd, client, extras)
+
         live = await self._open.opened(session_id, open_it)
         check_cwd(live.cwd, cwd)
-        live.folders = extras.folders
+        if not is_ours:
+            await live.take(extras)  # what was given at another opening is not kept
         return live
 
     async def fork_session(
@@ -167,20 +182,17 @@ class DshRuntime(TaskHolder):
 
         It is made as a file, in the shape that 0.2.1rc2 takes; the source may be running.
         """
-        _check(extras)
         self._models.check()
         source = self._open.get(session_id)
-        if source is not None:
-            if not source.events:
-                return self._start(
-                    self._new_header(cwd), client, extras, model=source.model, mode=source.mode
-                )
-            await until_stored(self._store, session_id, source.events[-1].seq)
-        new_id = SessionId(self._outside.new_id())
-        made = await anyio.to_thread.run_sync(self._fork_stored, session_id, new_id, cwd)
+        if source is not None and not source.events:
+            return await self._start(
+                self._new_header(cwd), client, extras, model=source.model, mode=source.mode
+            )
+        made = await self._fork_stored(session_id, cwd)
         if made.is_stored:
+            new_id = SessionId(made.header.session_id)
             return await self.open_session(new_id, cwd, client, extras=extras)
-        return self._start(made.header, client, extras, model=self._models.first())
+        return await self._start(made.header, client, extras, model=self._models.first())
 
     async def delete_session(self, session_id: SessionId) -> None:
         """Close and remove a session and its subagents' sessions; an unknown id is fine."""
@@ -222,9 +234,9 @@ class DshRuntime(TaskHolder):
 
         read = partial(continue_log, self._store, session_id, check=check)
         header, events = await anyio.to_thread.run_sync(read)
-        return self._start(header, client, extras, model=self._models.first(), events=events)
+        return await self._start(header, client, extras, model=self._models.first(), events=events)
 
-    def _start(
+    async def _start(
         self,
         header: Header,
         client: Client,
@@ -243,6 +255,9 @@ class DshRuntime(TaskHolder):
             attachments=self._attachments,
             group=self.group,
             new_id=self._outside.new_id,
+            people_home=self._people_home,
+            reads_instructions=self._reads_instructions,
+            fork=self._fork_of,
             detaches=self._detaches,
         )
         session = DshSession(
@@ -252,12 +267,12 @@ class DshRuntime(TaskHolder):
             mode=mode or self._mode,
             model=model,
             events=events or (),
-            notice=_note_on(extras),
-            folders=extras.folders,
         )
         self._give_servers(session, extras.servers)
         self._open.add(session.session_id, session)
         self.group.start_soon(self._serve, session)
+        with anyio.CancelScope(shield=True):  # else a cancel would leave it open for nobody
+            await session.take(extras)
         session.prepare()
         return session
 
@@ -284,15 +299,29 @@ class DshRuntime(TaskHolder):
         finally:
             self._open.remove(session.session_id)
 
-    def _fork_stored(self, session_id: SessionId, new_id: SessionId, cwd: Path) -> Fork:
-        refuse_subagent(self._store.read_header(session_id))
-        return self._store.fork(
-            session_id,
-            new_id=new_id,
-            created_at_ms=self._outside.clock(),
-            cwd=str(cwd),
-            shape="dsh-0.2.1",
-        )
+    async def _fork_of(self, session_id: SessionId, cwd: Path) -> SessionId | None:
+        """Store a fork and leave it closed; None: no turn is completed."""
+        made = await self._fork_stored(session_id, cwd)
+        return SessionId(made.header.session_id) if made.is_stored else None
+
+    async def _fork_stored(self, session_id: SessionId, cwd: Path) -> Fork:
+        """The source may be open, and running."""
+        source = self._open.get(session_id)
+        if source is not None and source.events:
+            await until_stored(self._store, session_id, source.events[-1].seq)
+        new_id = SessionId(self._outside.new_id())
+
+        def fork() -> Fork:
+            refuse_subagent(self._store.read_header(session_id))
+            return self._store.fork(
+                session_id,
+                new_id=new_id,
+                created_at_ms=self._outside.clock(),
+                cwd=str(cwd),
+                shape="dsh-0.2.1",
+            )
+
+        return await anyio.to_thread.run_sync(fork)
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -338,10 +367,15 @@ class DshRuntime(TaskHolder):
     def _patches(self) -> list[Path]:
         patches = [self._outside.patch]
         if self._store.encoding() == "plain":
-            plain = self._outside.scratch / "dsh-plain-logs.yml"
-            plain.write_text(PLAIN_PATCH, encoding="utf-8")
-            patches.append(plain)
+            patches.append(self._patch("plain-logs", PLAIN_PATCH))
+        if not self._reads_instructions:
+            patches.append(self._patch("no-instructions", UNINSTRUCTED_PATCH))
         return patches
+
+    def _patch(self, name: str, text: str) -> Path:
+        path = self._outside.scratch / f"dsh-{name}.yml"
+        path.write_text(text, encoding="utf-8")
+        return path
 
     def _is_fresh(self, host: Host) -> bool:
         return host.launch.key == self._models.find_key()
@@ -350,24 +384,3 @@ class DshRuntime(TaskHolder):
         """All sessions are shown on one connection: any client knows whether it is read."""
         if self._client is not None:
             await self._client.flow()
-
-
-def _check(extras: Extras) -> None:
-    """Refuse what cannot be applied and must not be dropped (ACP v1, system prompt)."""
-    if extras.system_prompt:
-        raise InvalidParamsError(
-            "DeepSeek Harness takes no system prompt of a client: leave it out, or let the session "
-            "run with --runtime embedded.",
-            field="systemPrompt",
-        )
-
-
-def _note_on(extras: Extras) -> str | None:
-    """What the user must know of what the client gave."""
-    if not extras.folders:
-        return None
-    names = ", ".join(map(str, extras.folders))
-    return (
-        f"DeepSeek Harness is not told of the additional folders ({names}): name paths in them "
-        "in full. What you let it change there it changes without its sandbox."
-    )

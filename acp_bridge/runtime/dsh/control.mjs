@@ -14,6 +14,8 @@
  * - tools/pre-execute: the bridge decides which calls ask, so that a mode means the same in both of
  *   its runtimes. tools/execute and SandboxPolicyService.prototype.resolve: a call that was allowed
  *   runs in the sandbox that was allowed for it, and no other call does.
+ * - system-prompt/assemble, agent/pre-step: what the client adds to the system prompt, and a tool
+ *   whose calls nobody could answer (prompts.mjs).
  * - agent/created, agent/disposed: subagents get their root's MCP tools and may ask; forget.
  *
  * Rules: an error that nobody catches ends the whole runtime, so every listener and timer goes
@@ -27,6 +29,7 @@ import * as asking from './plugin/asking.mjs'
 import * as commands from './plugin/commands.mjs'
 import { PACKAGES, featuresOf } from './plugin/features.mjs'
 import * as options from './plugin/options.mjs'
+import { addToPrompt, replacePrompt, setPrompt } from './plugin/prompts.mjs'
 import { record } from './plugin/records.mjs'
 import * as sessions from './plugin/sessions.mjs'
 import { Streams } from './plugin/streams.mjs'
@@ -74,7 +77,7 @@ class Bridge {
   /** Nothing is told or asked before hello: the client may not know us. */
   greeted = false
   judges = false
-  /** Session id to what it got from us: `{tools, selection}`. */
+  /** Session id to what it got from us: `{tools, selection, prompt}`. */
   extras = new Map()
   /** Agent to a promise of what its tools of ours are registered with (tools.mjs). */
   mounted = new WeakMap()
@@ -106,7 +109,7 @@ class Bridge {
 
   extrasOf(sessionId) {
     if (!this.extras.has(sessionId)) {
-      this.extras.set(sessionId, { tools: [], selection: undefined })
+      this.extras.set(sessionId, { tools: [], selection: undefined, prompt: undefined })
     }
     return this.extras.get(sessionId)
   }
@@ -184,6 +187,8 @@ function listen(ctx, bridge) {
     bridge.extras.delete(agent.session.id)
   }))
   on('agent/created', ({ agent }) => asking.equipChild(bridge, agent))
+  on('system-prompt/assemble', (assembly, context, next) => addToPrompt(bridge, context, next))
+  on('agent/pre-step', (step, next) => replacePrompt(bridge, step, next))
   on('tools/pre-execute', (exec, next) => asking.judge(bridge, exec, next))
   on('tools/execute', (exec, next) => asking.runJudged(bridge, exec, next))
   const by = (answer) => (request, next) => (bridge.greeted ? answer(bridge, request) : next())
@@ -204,6 +209,7 @@ function requestMethods(bridge) {
     set_mode: options.setMode,
     set_model: options.setModel,
     set_tools: setTools,
+    set_prompt: setPrompt,
     record,
     state: options.state,
     models: options.models,

@@ -11,12 +11,13 @@ request to it           params                                                  
 ``bridge/open``         `Opening`                                                  cwd
 ``bridge/resume``       `Opening`                                                  cwd
 ``bridge/fork``         sourceSessionId, throughSeq, `Opening`                     throughSeq
-``bridge/cancel``       sessionId                                                  wasRunning
+``bridge/cancel``       sessionId, alone                                           wasRunning
 ``bridge/close``        sessionId                                                  wasOpen
 ``bridge/steer``        sessionId, contentBlocks, wakes                            messageId
 ``bridge/set_mode``     sessionId, sandbox, policy, planning                       (nothing)
 ``bridge/set_model``    sessionId, model                                           (nothing)
 ``bridge/set_tools``    sessionId, tools                                           (nothing)
+``bridge/set_prompt``   sessionId, text, withheld                                  (nothing)
 ``bridge/record``       sessionId, type, data                                      seq
 ``bridge/state``        sessionId                                                  `SessionState`
 ``bridge/models``       (nothing)                                                  models
@@ -198,15 +199,17 @@ class Control:
         params |= {"sourceSessionId": source, "throughSeq": through_seq}
         return members.number(await self._object("bridge/fork", params), "throughSeq")
 
-    async def cancel(self, session_id: SessionId) -> bool:
+    async def cancel(self, session_id: SessionId, *, alone: bool = False) -> bool:
         """End the turn of a session and of all its subagents, and drop what waits in their inboxes.
 
         Subagents first, so that none of their notices starts a turn. Returns when all are quiet:
         True if something ran. A subagent's id ends that one alone, and its parent is told. Jobs in
         the background go on. Send the next prompt when this has returned: one that comes before
-        may be dropped with the rest.
+        may be dropped with the rest. With ``alone`` its subagents go on, and what they have told it
+        stays.
         """
-        result = await self._object("bridge/cancel", {"sessionId": session_id})
+        params: JsonObject = {"sessionId": session_id, "alone": alone}
+        result = await self._object("bridge/cancel", params)
         return members.flag(result, "wasRunning")
 
     async def close(self, session_id: SessionId) -> bool:
@@ -238,7 +241,7 @@ class Control:
         await self._object("bridge/set_mode", shapes.mode_params(session_id, mode))
 
     async def set_model(self, session_id: SessionId, choice: ModelChoice) -> None:
-        """Choose the model from the next step on, also of a running turn."""
+        """Choose the model from the next step on, also of a running turn, and log the choice."""
         params: JsonObject = {"sessionId": session_id, "model": shapes.choice_params(choice)}
         await self._object("bridge/set_model", params)
 
@@ -248,6 +251,17 @@ class Control:
         Holds from the next request on, also of a running turn; for subagents yet to come too.
         """
         await self._object("bridge/set_tools", shapes.tools_params(session_id, tools))
+
+    async def set_prompt(
+        self, session_id: SessionId, text: str, *, withheld: Iterable[str] = ()
+    ) -> None:
+        """What a session and its subagents are told behind the runtime's own system prompt.
+
+        In place of what was; ``withheld`` are names of tools that their models are not offered.
+        Holds from the next step on.
+        """
+        params: JsonObject = {"sessionId": session_id, "text": text, "withheld": list(withheld)}
+        await self._object("bridge/set_prompt", params)
 
     async def record(self, session_id: SessionId, row: Draft) -> None:
         """Append a row of our own (``plugin:acp-bridge/…``) to the log of an open session.

@@ -57,6 +57,7 @@ Feature: TypeAlias = Literal[
     "steer",
     "open",
     "mcp",
+    "prompt",
     "record",
     "models",
     "mode",

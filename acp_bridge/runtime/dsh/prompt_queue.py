@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from acp_bridge.harness.waiting import WaitingPrompt
-from acp_bridge.runtime.dsh.commands import is_long
 from acp_bridge.vocabulary import Command, Prompt, SessionId, TurnEnd
 
 logger = logging.getLogger(__name__)
@@ -40,6 +39,7 @@ class PromptQueue:
         self._waiting: deque[WaitingPrompt] = deque()
         self._wake = anyio.Event()
         self._running: WaitingPrompt | None = None
+        self._beside: WaitingPrompt | None = None
         self._served = anyio.Event()
         self.closing = False
         """Whether it takes no more prompts."""
@@ -70,17 +70,22 @@ class PromptQueue:
         return waiting
 
     def take_command(self) -> WaitingPrompt | None:
-        """The next that waits, if it is a command that takes no time; it is the caller's to end."""
-        if self._waiting:
-            work = self._waiting[0].prompt
-            if isinstance(work, Command) and not is_long(work):
-                return self._waiting.popleft()
+        """The next that waits, if it is a command; it is the caller's to end, and beside the turn.
+
+        `cancel` ends it too.
+        """
+        if self._waiting and isinstance(self._waiting[0].prompt, Command):
+            self._beside = self._waiting.popleft()
+            self._beside.begin()
+            return self._beside
         return None
 
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
         for waiting in self._waiting:
             waiting.withdraw()
+        if self._beside is not None:
+            self._beside.withdraw()
         if self._running is not None:
             self._running.withdraw()
 

@@ -5,9 +5,10 @@ in which that message is written is the prompt's own.
 """
 
 import base64
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from acp_bridge.vocabulary import Event, JsonObject, JsonValue, Prompt, TurnEnd
+from acp_bridge.vocabulary import Event, JsonObject, JsonValue, TurnEnd
 
 
 class PromptFold:
@@ -99,21 +100,23 @@ def text_of_message(message: JsonValue) -> str:
     )
 
 
-def content_for_runtime(prompt: Prompt) -> list[JsonObject]:
+def content_for_runtime(
+    content: Sequence[JsonObject], attachments: Mapping[str, bytes]
+) -> list[JsonObject]:
     """A prompt's blocks as the wire takes them: text as it is, images with their bytes.
 
-    Attached resources are text by now; their ACP form under ``_meta`` is kept in the log, and no
-    model sees it.
+    ``attachments`` as `Prompt.attachments`. Attached resources are text by now; their ACP form
+    under ``_meta`` is kept in the log, and no model sees it.
     """
     return [
-        _image(block, prompt) if block.get("type") == "image" else block for block in prompt.content
+        _image(block, attachments) if block.get("type") == "image" else block for block in content
     ]
 
 
-def _image(block: JsonObject, prompt: Prompt) -> JsonObject:
+def _image(block: JsonObject, attachments: Mapping[str, bytes]) -> JsonObject:
     attachment = block["attachment"]
     assert isinstance(attachment, dict)
-    data = prompt.attachments[str(attachment["attachmentId"])]
+    data = attachments[str(attachment["attachmentId"])]
     return {
         "type": "image",
         "data": base64.b64encode(data).decode("ascii"),

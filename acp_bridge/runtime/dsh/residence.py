@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -49,7 +50,13 @@ _HELD: Final = ("already owned by an active write handle", "already open or open
 
 @attrs.frozen(slots=True)
 class Shop:
-    """What the sessions of one runtime share. ``detaches``: no prompt waits for subagents."""
+    """What the sessions of one runtime share.
+
+    ``people_home`` holds what the user has written for all projects; ``reads_instructions``:
+    AGENTS.md files count. ``fork`` stores a fork of a
+    session's completed turns for a folder, None if there are none. ``detaches``: no prompt waits
+    for subagents.
+    """
 
     store: SessionStore
     hosts: Hosts
@@ -57,6 +64,9 @@ class Shop:
     attachments: AttachmentStore
     group: anyio.abc.TaskGroup
     new_id: Callable[[], str]
+    people_home: Path
+    reads_instructions: bool
+    fork: Callable[[SessionId, Path], Awaitable[SessionId | None]]
     detaches: bool = False
 
 

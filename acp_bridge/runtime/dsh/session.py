@@ -24,12 +24,13 @@ from acp_bridge.harness.command_texts import title_data
 from acp_bridge.harness.memory import NOTICE_ROW, SessionMemory
 from acp_bridge.harness.modes import mode_rows
 from acp_bridge.harness.waiting import WaitingPrompt, Work
-from acp_bridge.ports import Client, Consumer, OptionName, SessionOptions
+from acp_bridge.ports import Client, Consumer, Extras, OptionName, SessionOptions
 from acp_bridge.runtime.dsh.children import Children
 from acp_bridge.runtime.dsh.choosing import CHOICE_ROWS, chosen, options_of, selection_row
 from acp_bridge.runtime.dsh.client import Session, event_of
 from acp_bridge.runtime.dsh.commands import COMMANDS, run_command
 from acp_bridge.runtime.dsh.control_types import ModelChoice
+from acp_bridge.runtime.dsh.given import Given
 from acp_bridge.runtime.dsh.grants import Grants
 from acp_bridge.runtime.dsh.host import Host
 from acp_bridge.runtime.dsh.models import choice_from_log, model_id_of, selection_name
@@ -40,6 +41,7 @@ from acp_bridge.sessions.header import Header
 from acp_bridge.vocabulary import (
     Command,
     CommandInfo,
+    CommandsChanged,
     Descendant,
     Draft,
     Event,
@@ -67,7 +69,8 @@ CLOSE_WAIT_S: Final = 15.0
 NO_PLUGIN: Final = (
     "The control plugin did not start in DeepSeek Harness: answers come whole instead of "
     "streaming, nothing can be asked (what would need your permission is refused), MCP servers are "
-    "not used, and a cancel restarts the runtime. `acp-bridge doctor` says what is missing."
+    "not used, the model is not told of additional folders and instructions of yours, and a cancel "
+    "restarts the runtime. `acp-bridge doctor` says what is missing."
 )
 
 
@@ -75,7 +78,7 @@ class DshSession:
     """Implements `ports.LiveSession`; ``serve`` must run in a task for as long as it is open.
 
     ``events`` are its log so far; empty: nothing is stored before its first prompt. ``mode`` and
-    ``model`` hold where the log says nothing. ``notice`` is a sentence for the user, said once.
+    ``model`` hold where the log says nothing.
     """
 
     def __init__(
@@ -87,12 +90,15 @@ class DshSession:
         mode: Mode,
         model: ModelChoice,
         events: Sequence[Event] = (),
-        notice: str | None = None,
-        folders: Sequence[Path] = (),
     ) -> None:
         assert header.cwd is not None
-        self.folders = folders
-        """More roots of the workspace, as the client gave them at the last opening."""
+        self._given = Given(
+            SessionId(header.session_id),
+            Path(header.cwd),
+            home=shop.people_home,
+            reads_instructions=shop.reads_instructions,
+            takes_questions=client.takes_questions,
+        )
         self._shop = shop
         self._header = header
         self.client = client
@@ -100,7 +106,7 @@ class DshSession:
         self._mode = self._memory.mode or mode
         found = choice_from_log(self._memory.selection)
         self._model = found or model
-        self._news = [] if notice is None else [notice]
+        self._news: list[str] = []
         """What is to be said to the user at the next turn."""
         if found is None and (gone := selection_name(self._memory.selection)) is not None:
             answers = model_id_of(model)
@@ -114,7 +120,7 @@ class DshSession:
         owner = Owner(
             apply=self._apply,
             hear=self._hear,
-            opened=self._begin_servers,
+            opened=self._begin,
             settle=self._children.settle,
             model=lambda: self._model,
             first_rows=self._first_rows,
@@ -124,6 +130,8 @@ class DshSession:
         self._residence = Residence(shop, header, owner, events=events)
         self._fold: PromptFold | None = None
         self._is_compacting = False
+        self._is_beside = False
+        """Whether what runs is a command, while a prompt is held for subagents."""
         self._knows_no_plugin = False
         self._is_root_idle = True
         self._changed = anyio.Event()
@@ -167,8 +175,25 @@ class DshSession:
 
     @property
     def commands(self) -> Sequence[CommandInfo]:
-        """The slash commands that `admit` takes."""
-        return COMMANDS
+        """The slash commands that `admit` takes, as of the last look at the files."""
+        return [*COMMANDS, *self._given.commands]
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """More roots of the workspace, as the client gave them at the last opening."""
+        return self._given.folders
+
+    async def take(self, extras: Extras) -> None:
+        """What a client gives at this opening, in place of what it gave before; then a look."""
+        self._news += self._given.take(extras, self._residence.host)
+        await self._look()
+
+    async def _look(self) -> None:
+        """Look at what people have written down, and tell of commands that came or went."""
+        before = self._given.commands
+        self._news += await self._given.look()
+        if self._given.commands != before:
+            self._emit(CommandsChanged())
 
     @property
     def host(self) -> Host | None:
@@ -197,7 +222,7 @@ class DshSession:
             return False
         assert host.control is not None
         wakes = not self._shop.detaches and self._fold.end is not None
-        content = content_for_runtime(prompt)
+        content = content_for_runtime(self._given.content(prompt), prompt.attachments)
         try:
             taken = await host.control.steer(self.session_id, content, wakes=wakes)
         except PeerGoneError:
@@ -294,11 +319,15 @@ class DshSession:
                 await self._stop()
             end = TurnEnd("aborted")
         self._fold, self._is_compacting = None, False
+        if not self._inbox.closing:
+            await self._look()  # it may have written a command: editors take it from here on
         return end
 
     async def _end_of(self, work: Work) -> TurnEnd:
+        await self._look()
         if isinstance(work, Command):
             await self._residence.opened(is_prompted=True)
+            await self._give()
             await run_command(self, work, self._shop.new_id())
             return TurnEnd("completed")
         assert isinstance(work, Prompt), "the runtime has an inbox of its own"
@@ -307,11 +336,13 @@ class DshSession:
     async def _turn(self, prompt: Prompt) -> TurnEnd:
         session = await self._residence.opened(is_prompted=True)
         assert session is not None
+        await self._give()
         await self._say_news()
         await self._ready_servers()
         self._is_root_idle = False
         fold = self._fold = PromptFold()
-        fold.expect(await session.prompt(content_for_runtime(prompt)))
+        content = content_for_runtime(self._given.content(prompt), prompt.attachments)
+        fold.expect(await session.prompt(content))
         await self._until_quiet(session, fold)
         if fold.end is None:
             return TurnEnd("error", "The prompt was given no turn: send it again.", "INTERNAL")
@@ -350,10 +381,10 @@ class DshSession:
 
     async def _answer_beside(self, waiting: WaitingPrompt) -> None:
         """A command that comes while a prompt is held takes nothing from it."""
-        held = self._fold
-        with anyio.CancelScope(shield=True):  # it takes no longer than its rows do
+        held, self._is_beside = self._fold, True
+        with anyio.CancelScope(shield=True):  # whoever cancels the prompt has withdrawn it too
             waiting.settle(await self._run(waiting))
-        self._fold = held
+        self._fold, self._is_beside = held, False
 
     async def _stop(self) -> None:
         """End what the withdrawn prompt started."""
@@ -364,7 +395,7 @@ class DshSession:
         if host.control is not None and host.usable:
             try:
                 with anyio.fail_after(CANCEL_WAIT_S):
-                    await host.control.cancel(self.session_id)
+                    await host.control.cancel(self.session_id, alone=self._is_beside)
                     if self._is_compacting:
                         # What it says of its end follows at once, so it is ahead of this answer.
                         await host.control.state(self.session_id)
@@ -425,6 +456,10 @@ class DshSession:
         assert host.control is not None
         return await host.control.rename(self.session_id, title)
 
+    async def fork(self) -> SessionId | None:
+        """Store a fork of the completed turns and leave it closed; None: there are none."""
+        return await self._shop.fork(self.session_id, self.cwd)
+
     async def compact(self, argument: str) -> bool:
         """Have the runtime compact the conversation and log it; False: it cannot."""
         host = self._residence.host
@@ -442,11 +477,17 @@ class DshSession:
                 group.start_soon(self.servers.close)
             await self._residence.release()
 
-    # --- MCP servers, and what was allowed -----------------------------------------------------
+    # --- what it is given, MCP servers, what was allowed ---------------------------------------
 
-    async def _begin_servers(self, host: Host) -> None:
+    async def _begin(self, host: Host) -> None:
+        self._given.reopened()
         if self.servers is not None:
             await self.servers.begin(host)
+
+    async def _give(self) -> None:
+        host = self._residence.host
+        if host is not None:
+            await self._given.give(host)
 
     async def _ready_servers(self) -> None:
         """Before a prompt: have the tools of its servers there, and say what there is to say."""

@@ -53,6 +53,7 @@ export function featuresOf({ ctx, packages, server }) {
     steer: first(agents, message),
     open,
     mcp: first(agents, service('tools', 'register'), from('mcp', 'createMcpToolDefinition')),
+    prompt: first(agents, service('systemPrompt', 'assemble')),
     record: first(agents, from('session', 'appendPluginRecord')),
     models: first(llm, selection),
     mode: first(agents, knobs, service('planMode', 'get', 'set')),

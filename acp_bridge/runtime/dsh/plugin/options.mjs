@@ -36,12 +36,14 @@ export function setMode(bridge, { sessionId, sandbox, policy, planning }) {
   return {}
 }
 
+/** The row is that of the runtime's own menu: without it a choice would be gone with the process. */
 export async function setModel(bridge, { sessionId, model }) {
   const agent = bridge.agent(sessionId)
   const selection = selectionOf(model)
   if (selection === undefined) throw new Error('model must name a provider and a model')
   await bridge.ctx.get('llm').resolveCallConfig({ ...selection })
   select(bridge, agent, selection)
+  agent.session.append('model/selection', selection)
   return {}
 }
 

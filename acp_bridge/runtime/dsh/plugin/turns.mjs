@@ -17,6 +17,7 @@ const LOOK_EVERY_MS = 2
 export async function cancel(bridge, params) {
   const agent = bridge.ctx.agents.get(requireText(params.sessionId, 'sessionId'))
   if (agent === undefined) return { wasRunning: false }
+  if (params.alone === true) return { wasRunning: await ended([agent], { keepInbox: true }) }
   mute(bridge, agent)
   try {
     let wasRunning = await ended([...bridge.descendants(agent).reverse(), agent])
@@ -33,9 +34,9 @@ export async function cancel(bridge, params) {
 }
 
 /** Whether any of these was running; none is any more. */
-async function ended(agents) {
+async function ended(agents, how) {
   const wasRunning = agents.some((one) => one.status === 'running')
-  for (const one of agents) one.cancel({ kind: 'user' })
+  for (const one of agents) one.cancel({ kind: 'user' }, how)
   await Promise.all(agents.map((one) => one.whenIdle()))
   return wasRunning
 }
