@@ -5,7 +5,7 @@ subagents is what a local child's would tell, to the root's consumers.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import anyio.to_thread
@@ -269,6 +269,31 @@ class RemoteFamily:
         self._nested.clear()
         if failure is not None:
             raise failure
+
+
+def portions(items: Sequence[Item], start: int) -> Iterator[int]:
+    """Where the portions end that are taken at once: rows of one log, else one item."""
+    at = start
+    while at < len(items):
+        first, at = items[at], at + 1
+        if isinstance(first, RowItem):
+            while at < len(items) and _is_same_log(first, items[at]):
+                at += 1
+        yield at
+
+
+def _is_same_log(row: RowItem, other: Item) -> bool:
+    return isinstance(other, RowItem) and other.session_id == row.session_id
+
+
+def inserted_ids(row: Event) -> Iterator[str]:
+    """The ids of the messages that a row puts into the log's inbox."""
+    data: Mapping[str, object] = row.data if isinstance(row.data, dict) else {}
+    inserted = data.get("inserted")
+    if row.type == "agent/inbox/spliced" and isinstance(inserted, list):
+        for message in inserted:
+            if isinstance(message, dict) and isinstance(message.get("id"), str):
+                yield message["id"]
 
 
 def _draft(row: Event) -> Draft:
