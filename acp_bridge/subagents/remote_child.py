@@ -33,7 +33,14 @@ from acp_bridge.harness.waiting import Inbox, WaitingPrompt
 from acp_bridge.ports import Consumer
 from acp_bridge.runevents.backoff import Backoff
 from acp_bridge.runevents.client import EventClient
-from acp_bridge.runevents.model import ASK, ROWS, RunEvent, json_text
+from acp_bridge.runevents.model import (
+    ASK,
+    ROWS,
+    RUN_BLOCKED,
+    RunEvent,
+    checked_id,
+    json_text,
+)
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.activation import Activation
@@ -56,7 +63,16 @@ from acp_bridge.subagents.remote_payloads import (
     task_json,
 )
 from acp_bridge.subagents.remote_questions import Questions
-from acp_bridge.vocabulary import Abort, Draft, Event, JsonObject, Mode, SessionId, TurnEnd
+from acp_bridge.vocabulary import (
+    Abort,
+    ChildProgressed,
+    Draft,
+    Event,
+    JsonObject,
+    Mode,
+    SessionId,
+    TurnEnd,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +83,11 @@ LOST: Final = "The event service knows nothing of it any more: its log is anothe
 
 REGISTER_TRIES: Final = 8
 """With the waits between them, about a minute: then the child is given up, and its parent told."""
+
+_WAITS: Final = "waits for a worker"
+
+_WORKER_CHARS_MAX: Final = 64
+"""A longer name leaves no room for the child's in a title."""
 
 TASK_CHARS_MAX: Final = 4_000_000
 """Below what the event service takes for a body, whose other members need little."""
@@ -128,6 +149,7 @@ class RemoteChild:
         )
         self._scope = anyio.CancelScope()
         self._partly: tuple[str, int] = ("", 0)
+        self._standing = ""
         self._broken: str | None = None
         self._is_settled = False
         self._ended_by: str | None = None
@@ -211,6 +233,10 @@ class RemoteChild:
         self._family.tell_restored()
         self._office.watch(self)
         self._office.start(self._serve)
+        if not self._has_begun():
+            self._stand(_WAITS)
+        if not self._activation.root.watched.is_set():
+            self._office.start(self._say_standing)
         self._questions.ask_again()
         return self._work
 
@@ -292,11 +318,38 @@ class RemoteChild:
             return await self._take_end(event)
         return True
 
+    def show(self, event: RunEvent) -> None:
+        """Tell how it gets on; live only: a restart knows its rows, not who executes it."""
+        if event.event_type == RUN_BLOCKED:
+            self._stand("is blocked")
+        else:
+            worker = _worker_of(event.payload)
+            self._stand("works" if worker is None else f"works on {worker}")
+
+    def _stand(self, words: str) -> None:
+        if words != self._standing and not self._is_settled and not self._is_left:
+            self._standing = words
+            if self._activation.root.watched.is_set():
+                self._activation.root.tell(ChildProgressed(self.session_id, words))
+
+    async def _say_standing(self) -> None:
+        """After a restart: what nobody was there to hear."""
+        await self._activation.root.watched.wait()
+        words, self._standing = self._standing, ""
+        if words:
+            self._stand(words)
+
+    def _has_begun(self) -> bool:
+        rows = self.events[self._run.first_seq :]
+        return any(row.type == "turn/start" for row in rows)
+
     async def _take_rows(self, event: RunEvent) -> None:
         if self._broken is not None:
             return
         try:
             items = items_from_payload(event.payload)
+            if self._standing == _WAITS:
+                self._stand("works")  # who does was told when nobody listened
             done = self._partly[1] if self._partly[0] == event.event_id else 0
             for end in portions(items, done):
                 await self._take_items(items[done:end], event.sequence)
@@ -502,6 +555,14 @@ class RemoteChild:
             await self._committer.commit([self._put_row("next-step", one.message)])
         self._late = late
         await self._kept.keep(messages=(), asks={}, below={}, ended_by=self._ended_by)
+
+
+def _worker_of(payload: JsonObject) -> str | None:
+    """The name of the worker that began; None where it is no name for a title."""
+    try:
+        return checked_id(payload.get("worker"), "worker", chars_max=_WORKER_CHARS_MAX)
+    except InvalidParamsError:
+        return None
 
 
 def _text_of(message: JsonObject) -> str:

@@ -373,8 +373,10 @@ class RemoteHome:
         return True
 
     def show(self, session_id: SessionId, event: RunEvent) -> None:
-        """Progress is in the rows that a child's session shows; this is for who reads the log."""
+        """As `Delivery.show`: on the child that the event is of."""
         logger.info("run %s of %s: %s", event.run_id, session_id, event.event_type)
+        if (child := self._children.get(SessionId(event.run_id))) is not None:
+            child.show(event)
 
     def gave_up(self, session_id: SessionId, details: str) -> None:
         """Its children are heard of no more: they have failed, as far as can be told here."""

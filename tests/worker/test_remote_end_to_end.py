@@ -50,6 +50,9 @@ def test_a_remote_child_shows_asks_and_answers_as_a_local_one(machines: Machines
         assert bridge.text() == "Waiting.It found it."
         (shown,) = runs_shown(bridge)
         assert shown["title"] == "Subagent look"
+        titles = [str(update.get("title")) for update in bridge.updates()]
+        waits = titles.index("Subagent look: waits for a worker")
+        assert titles.index("Subagent look: works on w1") > waits
     assert (place.work / "found").exists()
     (log,) = machines.children(session).values()
     assert said(log) == ["I look. ", "Found."]
