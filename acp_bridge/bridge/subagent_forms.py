@@ -86,7 +86,8 @@ class _Native:
         call = self._family.projector(event.parent_id).shown_call(event.call_id)
         child.is_waited = call is not None and call.look.raw_input.get("wait") is True
         yield from self._told(child, RunningStateUpdate())
-        yield from self._message(child, event.parent_id, event.task)
+        if event.task:  # else its log has what woke it, and nobody here said it
+            yield from self._message(child, event.parent_id, event.task)
 
     def said(self, child: Child, _event: OwnEvent, updates: list[SessionUpdate]) -> Iterable[Shown]:
         return [(child.session_id, update) for update in updates]

@@ -47,9 +47,10 @@ from acp_bridge.subagents.activation import Activation
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
 from acp_bridge.subagents.limits import Limits
+from acp_bridge.subagents.relaying import came_in, inserted_ids
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
-from acp_bridge.subagents.remote_family import RemoteFamily, inserted_ids, portions
+from acp_bridge.subagents.remote_family import RemoteFamily, portions
 from acp_bridge.subagents.remote_kept import KeptRun
 from acp_bridge.subagents.remote_outbox import Outbox, Post, RefusedError
 from acp_bridge.subagents.remote_payloads import (
@@ -65,6 +66,7 @@ from acp_bridge.subagents.remote_payloads import (
 from acp_bridge.subagents.remote_questions import Questions
 from acp_bridge.vocabulary import (
     Abort,
+    CallId,
     ChildProgressed,
     Draft,
     Event,
@@ -282,10 +284,23 @@ class RemoteChild:
             return False
         calls, call_id = self._activation.calls, self._activation.call_id
         call_id = calls.get(str(message["id"]), call_id)
-        late = LateMessage(message, _text_of(message), call_id)
-        await self._kept.keep(messages=(*self._run.messages, late))
-        self._send(partial(self._calls.steer, message))
+        await self._post(LateMessage(message, _text_of(message), call_id))
         return True
+
+    async def relay(self, message: JsonObject) -> bool:
+        """As `elsewhere.RemoteSession.relay`."""
+        if self._is_settled or self._is_left:
+            return False
+        known = any(one.message["id"] == message["id"] for one in self._run.messages)
+        if not known and not came_in(self.events, message):
+            await self._post(LateMessage(message, "", CallId("")))
+        return True
+
+    async def _post(self, one: LateMessage) -> None:
+        """Keep a message, and send it while somebody can read it."""
+        await self._kept.keep(messages=(*self._run.messages, one))
+        if not self._ends:
+            self._send(partial(self._calls.steer, one.message))
 
     async def take_mode(self, given: Callable[[], Mode]) -> None:
         """Let it go on in the mode that its parent has now."""
@@ -550,7 +565,7 @@ class RemoteChild:
         """Close the log, and put what no row says that it came in into its inbox."""
         await self._committer.commit(self._ending())
         await self._committer.repair()
-        late = self._run.messages
+        late = [one for one in self._run.messages if not came_in(self.events, one.message)]
         for one in late:
             await self._committer.commit([self._put_row("next-step", one.message)])
         self._late = late

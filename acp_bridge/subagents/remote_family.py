@@ -286,15 +286,5 @@ def _is_same_log(row: RowItem, other: Item) -> bool:
     return isinstance(other, RowItem) and other.session_id == row.session_id
 
 
-def inserted_ids(row: Event) -> Iterator[str]:
-    """The ids of the messages that a row puts into the log's inbox."""
-    data: Mapping[str, object] = row.data if isinstance(row.data, dict) else {}
-    inserted = data.get("inserted")
-    if row.type == "agent/inbox/spliced" and isinstance(inserted, list):
-        for message in inserted:
-            if isinstance(message, dict) and isinstance(message.get("id"), str):
-                yield message["id"]
-
-
 def _draft(row: Event) -> Draft:
     return Draft(row.type, row.data, row.surface_op, row.source_event_seqs, row.ignorable)

@@ -13,10 +13,10 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.to_thread
 import attrs
+from anyio.to_thread import run_sync as in_thread
 
-from acp_bridge.errors import BridgeError, SessionConflictError
+from acp_bridge.errors import BridgeError, SessionConflictError, SubagentRefusedError
 from acp_bridge.harness.choosing import stored_choices
 from acp_bridge.harness.desk import Choices
 from acp_bridge.harness.inbox import Target
@@ -26,7 +26,7 @@ from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog
 from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionRecord, SessionStore
 from acp_bridge.sessions.query import LiveLog
-from acp_bridge.subagents import refusals
+from acp_bridge.subagents import refusals, relaying
 from acp_bridge.subagents.activation import Activation, Activations, ChildSession, Work
 from acp_bridge.subagents.asking import ChildClient
 from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
@@ -35,6 +35,7 @@ from acp_bridge.subagents.descriptor import Descriptor
 from acp_bridge.subagents.elsewhere import Elsewhere, PendingRun, RemoteSession
 from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import relay_message, task_message
+from acp_bridge.subagents.places import Nursery, listed, place_among_listed
 from acp_bridge.subagents.providers import PROVIDERS, REMOTE, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants
 from acp_bridge.vocabulary import (
@@ -105,7 +106,7 @@ class SubagentService:
         self._providers = providers
         self._elsewhere = elsewhere
         self._working = Activations(new_id)
-        self._nurseries: WeakKeyDictionary[HarnessSession, _Nursery] = WeakKeyDictionary()
+        self._nurseries: WeakKeyDictionary[HarnessSession, Nursery] = WeakKeyDictionary()
         self._created_at_ms = 0
 
     # --- what sessions ask (`ports.ChildRunner`) ------------------------------------------------
@@ -132,7 +133,7 @@ class SubagentService:
         """
         if self._query is None:
             return ()
-        return await anyio.to_thread.run_sync(descendants, self._query, root_id)
+        return await in_thread(descendants, self._query, root_id)
 
     def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
         """As `ports.LiveSession.cancel_child`."""
@@ -211,7 +212,7 @@ class SubagentService:
         activation = Activation(run.child_id, root, root, run.label, run.mode, run.call_id)
         with self._working.admitted(activation):
             opens = partial(self._store.open, run.child_id, check, repairs=False)
-            writer = await anyio.to_thread.run_sync(opens)
+            writer = await in_thread(opens)
             activation.first_seq = run.first_seq
             session = await self._elsewhere.child(activation, writer, run)
             activation.elsewhere = session
@@ -244,7 +245,7 @@ class SubagentService:
         root = self._working.root_of(parent)
         activation = Activation(birth.child_id, parent, root, ask.label, ask.mode, ask.call_id)
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
-            writer = await anyio.to_thread.run_sync(provider, self._store, birth)
+            writer = await in_thread(provider, self._store, birth)
             memory, choices = SessionMemory(writer.events), parent.choices
             named = attrs.evolve(ask, provider=REMOTE) if is_remote else ask
             rows = birth_rows(named, choices, before=memory.mode)
@@ -271,7 +272,7 @@ class SubagentService:
         """
         query = self.query()
         parent = self._caller(caller_id)
-        return await anyio.to_thread.run_sync(list_children, query, parent.session_id)
+        return await in_thread(list_children, query, parent.session_id)
 
     def query(self) -> SessionQuery:
         """What lists children.
@@ -330,6 +331,38 @@ class SubagentService:
                 failure.details,
             )
 
+    async def relay(self, root: HarnessSession, child_id: SessionId, message: JsonObject) -> bool:
+        """Bring a message of another agent to a child of this root that works elsewhere.
+
+        It comes in once, by its id, however often it is brought; a complete child is woken. False:
+        not now.
+
+        Raises:
+            BridgeError: the child takes none, or its log cannot be opened or written.
+        """
+        is_stored = partial(relaying.is_stored, self._store, child_id, message)
+        while (one := self._working.get(child_id)) is not None or not await in_thread(is_stored):
+            if one is not None:
+                if one.mode == "one-shot":
+                    raise refusals.not_continuable(child_id)
+                await one.begun.wait()
+                there = one.elsewhere if one.session is not None else None
+                return there is not None and await there.relay(message)
+            if self._working.get(child_id) is None:
+                await self._wake_or_put(root, child_id, message)
+                break
+        return True
+
+    async def _wake_or_put(
+        self, root: HarnessSession, child_id: SessionId, message: JsonObject
+    ) -> None:
+        try:
+            await self._wake(root, CallId(""), child_id, "", message)
+        except SubagentRefusedError as refused:
+            if refused.refusal_code not in refusals.PASSING:
+                raise
+            await in_thread(relaying.put, self._store, child_id, message)
+
     def interrupt(self, caller_id: SessionId | None, child_id: SessionId) -> None:
         """End a running child's current turn; what waits for it stays in its log.
 
@@ -363,25 +396,25 @@ class SubagentService:
         root = self._working.root_of(caller)
         activation = Activation(child_id, caller, root, child_id, "continuable", call_id)
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
-            found = await anyio.to_thread.run_sync(self._look_at, caller.session_id, child_id)
+            found = await in_thread(self._look_at, caller.session_id, child_id)
             activation.label = found.label
             if found.provider == REMOTE and self._elsewhere is not None:
                 await self._elsewhere.check_idle(child_id)
             try:
-                writer = await anyio.to_thread.run_sync(self._store.open, child_id)
+                writer = await in_thread(self._store.open, child_id)
             except SessionConflictError as error:
                 raise refusals.conflict(child_id, error.details) from error
             memory = SessionMemory(writer.events)
             try:
                 choices, notice = stored_choices(self._catalog, memory, caller.choices.mode)
             except BaseException:
-                await anyio.to_thread.run_sync(writer.close)
+                await in_thread(writer.close)
                 raise
             # The parent's permission of now: what it had when the child was made may be too much.
             choices.mode = caller.choices.mode
             is_same = memory.mode == choices.mode
             rows = [] if is_same else delegated_rows(choices.mode, before=memory.mode)
-            place = memory.place or _place_among_listed(caller, child_id)
+            place = memory.place or place_among_listed(caller, child_id)
             is_at = _Place(place, text, is_remote=found.provider == REMOTE)
             session = await self._opened(activation, writer, choices, memory, is_at)
             if notice is not None and isinstance(session, HarnessSession):
@@ -424,7 +457,7 @@ class SubagentService:
     ) -> ChildSession:
         """The child's session, unless it was stopped meanwhile."""
         if activation.abort is not None:
-            await anyio.to_thread.run_sync(writer.close)
+            await in_thread(writer.close)
             raise refusals.caller_ending()
         activation.first_seq = len(writer.events)
         if is_at.is_remote:
@@ -515,10 +548,10 @@ class SubagentService:
         nursery.count += 1
         return f"{parent.place}/{nursery.count}"
 
-    def _nursery(self, parent: HarnessSession) -> "_Nursery":
+    def _nursery(self, parent: HarnessSession) -> "Nursery":
         found = self._nurseries.get(parent)
         if found is None:
-            found = self._nurseries[parent] = _Nursery(len(_listed(parent)))
+            found = self._nurseries[parent] = Nursery(len(listed(parent)))
         return found
 
 
@@ -529,36 +562,6 @@ class _Place:
     place: str
     task: str
     is_remote: bool = attrs.field(kw_only=True)
-
-
-@attrs.define(slots=True)
-class _Nursery:
-    """How many children a session has had, and who of them comes first.
-
-    ``lock``: calls side by side have their children in the order of the calls, so that a log, and
-    what is told of it, does not depend on which disk access is the quickest.
-    """
-
-    count: int
-    lock: anyio.Lock = attrs.field(factory=anyio.Lock)
-
-
-def _listed(parent: HarnessSession) -> list[str]:
-    """The children that a session's own catalog rows name, oldest first."""
-    found: list[str] = []
-    for event in parent.events:
-        if event.type == "session/end-seed" and event.data == {"inherited": True}:
-            found.clear()  # another session's children
-        elif event.type == CATALOG_ROW and isinstance(event.data, dict):
-            found.append(str(event.data.get("childId")))
-    return found
-
-
-def _place_among_listed(parent: HarnessSession, child_id: SessionId) -> str:
-    """Where a child stands that its own log gives no place."""
-    listed = _listed(parent)
-    number = listed.index(child_id) if child_id in listed else len(listed)
-    return f"{parent.place}/{number + 1}"
 
 
 async def _receive(

@@ -350,13 +350,14 @@ class Execution:
         try:
             match order:
                 case Steer():
-                    await session.steer(order.message)
+                    if not session.has_message(str(order.message["id"])):
+                        await session.steer(order.message)
                 case GiveMode():
                     await session.take_mode(lambda: order.mode)
                 case Cancel():
                     self._cancel(session, order)
                 case Relayed():
-                    pass  # the home puts it into the child's inbox
+                    pass  # the home keeps it, and sends it as its own
                 case _:
                     assert_never(order)
         except BridgeError as failure:
