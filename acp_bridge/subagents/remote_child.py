@@ -51,6 +51,7 @@ from acp_bridge.subagents.relaying import came_in, inserted_ids
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_family import RemoteFamily, portions
+from acp_bridge.subagents.remote_images import with_images
 from acp_bridge.subagents.remote_kept import KeptRun
 from acp_bridge.subagents.remote_outbox import Outbox, Post, RefusedError
 from acp_bridge.subagents.remote_payloads import (
@@ -496,13 +497,16 @@ class RemoteChild:
     async def _register(self) -> str | None:
         """Register the run; a sentence: why it was given up."""
         task = self._task()
-        if len(json_text(task)) > TASK_CHARS_MAX:
+        room = TASK_CHARS_MAX - len(json_text(task_json(task)))
+        if room < 0:
             return (
                 f"Its conversation is longer than {TASK_CHARS_MAX} bytes, which is what the event "
                 "service takes. Start a new subagent with a shorter one."
             )
         try:
-            register = partial(self._calls.register, task)
+            find = self._activation.root.attachment
+            task = await with_images(task, find, chars_max=room)
+            register = partial(self._calls.register, task_json(task))
             await self._outbox.until_taken(register, tries_max=REGISTER_TRIES)
         except RefusedError as refused:
             return f"No worker could be asked: {refused}"
@@ -516,9 +520,9 @@ class RemoteChild:
     async def _fail(self, details: str) -> None:
         await self.fail(details)
 
-    def _task(self) -> JsonObject:
-        run, limits = self._run, self._office.limits
-        task = Task(
+    def _task(self) -> Task:
+        run, limits, root = self._run, self._office.limits, self._activation.root
+        return Task(
             header=self.header,
             events=self._committer.told,
             place=run.place,
@@ -529,9 +533,9 @@ class RemoteChild:
             mode=self._mode,
             depth_max=limits.depth_max,
             live_max=limits.live_max,
-            takes_questions=self._activation.root.client.takes_questions,
+            takes_questions=root.client.takes_questions,
+            system_prompt=root.given.system_prompt,
         )
-        return task_json(task)
 
     async def _cancel_run(self, cancel: Cancel, cancel_id: str) -> None:
         await self._kept.keep(cancel_id=cancel_id)

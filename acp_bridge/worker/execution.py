@@ -306,7 +306,13 @@ class Execution:
             takes_questions=task.takes_questions,
         )
         session = await runtime.take_child(
-            task.header, task.events, choices=choices, place=task.place, client=client
+            task.header,
+            task.events,
+            choices=choices,
+            place=task.place,
+            client=client,
+            system_prompt=task.system_prompt,
+            images=task.images,
         )
         first = len(task.events)
         self._runtime = runtime
