@@ -10,11 +10,10 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import anyio
+import anyio.to_thread
 import attrs
-from anyio.to_thread import run_sync as in_thread
 
 from acp_bridge.errors import BridgeError, SessionConflictError, SubagentRefusedError
 from acp_bridge.harness.choosing import stored_choices
@@ -24,18 +23,18 @@ from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog
-from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionRecord, SessionStore
+from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents import refusals, relaying
 from acp_bridge.subagents.activation import Activation, Activations, ChildSession, Work
 from acp_bridge.subagents.asking import ChildClient
-from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
+from acp_bridge.subagents.catalog import Child, Diagnostic, complete_child, list_children
 from acp_bridge.subagents.delegation import Delegation, birth_rows
 from acp_bridge.subagents.descriptor import Descriptor
 from acp_bridge.subagents.elsewhere import Elsewhere, PendingRun, RemoteSession
 from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import relay_message, task_message
-from acp_bridge.subagents.places import Nursery, listed, place_among_listed
+from acp_bridge.subagents.places import Places, place_among_listed
 from acp_bridge.subagents.providers import PROVIDERS, REMOTE, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants
 from acp_bridge.vocabulary import (
@@ -106,7 +105,7 @@ class SubagentService:
         self._providers = providers
         self._elsewhere = elsewhere
         self._working = Activations(new_id)
-        self._nurseries: WeakKeyDictionary[HarnessSession, Nursery] = WeakKeyDictionary()
+        self._places = Places()
         self._created_at_ms = 0
 
     # --- what sessions ask (`ports.ChildRunner`) ------------------------------------------------
@@ -133,7 +132,7 @@ class SubagentService:
         """
         if self._query is None:
             return ()
-        return await in_thread(descendants, self._query, root_id)
+        return await anyio.to_thread.run_sync(descendants, self._query, root_id)
 
     def cancel_child(self, root_id: SessionId, child_id: SessionId) -> None:
         """As `ports.LiveSession.cancel_child`."""
@@ -212,7 +211,7 @@ class SubagentService:
         activation = Activation(run.child_id, root, root, run.label, run.mode, run.call_id)
         with self._working.admitted(activation):
             opens = partial(self._store.open, run.child_id, check, repairs=False)
-            writer = await in_thread(opens)
+            writer = await anyio.to_thread.run_sync(opens)
             activation.first_seq = run.first_seq
             session = await self._elsewhere.child(activation, writer, run)
             activation.elsewhere = session
@@ -230,7 +229,7 @@ class SubagentService:
             BridgeError: the child could not be stored.
         """
         parent = self._caller(ask.caller_id)
-        async with self._nursery(parent).lock:
+        async with self._places.lock(parent):
             return await self._delegate(ask, parent)
 
     async def _delegate(self, ask: Delegation, parent: HarnessSession) -> Activation:
@@ -241,11 +240,11 @@ class SubagentService:
         self._check_room(parent)
         self._created_at_ms = max(self._clock(), self._created_at_ms + 1)
         birth = Birth(SessionId(self._new_id()), parent.header, self._created_at_ms, ask.cwd)
-        place = self._next_place(parent)
+        place = self._places.next(parent)
         root = self._working.root_of(parent)
         activation = Activation(birth.child_id, parent, root, ask.label, ask.mode, ask.call_id)
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
-            writer = await in_thread(provider, self._store, birth)
+            writer = await anyio.to_thread.run_sync(provider, self._store, birth)
             memory, choices = SessionMemory(writer.events), parent.choices
             named = attrs.evolve(ask, provider=REMOTE) if is_remote else ask
             rows = birth_rows(named, choices, before=memory.mode)
@@ -272,7 +271,7 @@ class SubagentService:
         """
         query = self.query()
         parent = self._caller(caller_id)
-        return await in_thread(list_children, query, parent.session_id)
+        return await anyio.to_thread.run_sync(list_children, query, parent.session_id)
 
     def query(self) -> SessionQuery:
         """What lists children.
@@ -340,18 +339,20 @@ class SubagentService:
         Raises:
             BridgeError: the child takes none, or its log cannot be opened or written.
         """
-        is_stored = partial(relaying.is_stored, self._store, child_id, message)
-        while (one := self._working.get(child_id)) is not None or not await in_thread(is_stored):
+        looks = partial(relaying.is_stored, self._store, child_id, message)
+        while True:
+            one = self._working.get(child_id)
             if one is not None:
                 if one.mode == "one-shot":
                     raise refusals.not_continuable(child_id)
                 await one.begun.wait()
                 there = one.elsewhere if one.session is not None else None
                 return there is not None and await there.relay(message)
+            if await anyio.to_thread.run_sync(looks):
+                return True
             if self._working.get(child_id) is None:
                 await self._wake_or_put(root, child_id, message)
-                break
-        return True
+                return True
 
     async def _wake_or_put(
         self, root: HarnessSession, child_id: SessionId, message: JsonObject
@@ -361,7 +362,7 @@ class SubagentService:
         except SubagentRefusedError as refused:
             if refused.refusal_code not in refusals.PASSING:
                 raise
-            await in_thread(relaying.put, self._store, child_id, message)
+            await anyio.to_thread.run_sync(relaying.put, self._store, child_id, message)
 
     def interrupt(self, caller_id: SessionId | None, child_id: SessionId) -> None:
         """End a running child's current turn; what waits for it stays in its log.
@@ -396,19 +397,21 @@ class SubagentService:
         root = self._working.root_of(caller)
         activation = Activation(child_id, caller, root, child_id, "continuable", call_id)
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
-            found = await in_thread(self._look_at, caller.session_id, child_id)
+            looks = partial(complete_child, self._store, caller.session_id, child_id)
+            found = await anyio.to_thread.run_sync(looks)
+            self._check_provider(found, child_id)
             activation.label = found.label
             if found.provider == REMOTE and self._elsewhere is not None:
                 await self._elsewhere.check_idle(child_id)
             try:
-                writer = await in_thread(self._store.open, child_id)
+                writer = await anyio.to_thread.run_sync(self._store.open, child_id)
             except SessionConflictError as error:
                 raise refusals.conflict(child_id, error.details) from error
             memory = SessionMemory(writer.events)
             try:
                 choices, notice = stored_choices(self._catalog, memory, caller.choices.mode)
             except BaseException:
-                await in_thread(writer.close)
+                await anyio.to_thread.run_sync(writer.close)
                 raise
             # The parent's permission of now: what it had when the child was made may be too much.
             choices.mode = caller.choices.mode
@@ -422,31 +425,6 @@ class SubagentService:
             await _receive(session, rows, message, "next-step")
             self._begin(activation, session, task=text)
 
-    def _look_at(self, parent_id: SessionId, child_id: SessionId) -> Descriptor:
-        """What a complete child is, by its log alone. Blocking.
-
-        Raises:
-            SubagentRefusedError: it is no continuable child of this parent, or cannot be read.
-        """
-        try:
-            header = self._store.read_header(child_id)
-        except BridgeError as error:
-            raise refusals.not_found(child_id, error.details) from error
-        if header.origin != "subagent" or header.parent_session != parent_id:
-            raise refusals.not_yours(child_id)
-        record = SessionRecord(header=header, is_live=False)
-        match descriptor_of(SessionQuery(self._store), parent_id, record):
-            case Descriptor() as found:
-                if found.provider != REMOTE:
-                    self._provider(found.provider)
-                elif self._elsewhere is None:
-                    raise refusals.no_events_home(child_id)
-                return found
-            case None:
-                raise refusals.not_continuable(child_id)
-            case reason:
-                raise refusals.unreadable(child_id, reason)
-
     async def _opened(
         self,
         activation: Activation,
@@ -457,7 +435,7 @@ class SubagentService:
     ) -> ChildSession:
         """The child's session, unless it was stopped meanwhile."""
         if activation.abort is not None:
-            await in_thread(writer.close)
+            await anyio.to_thread.run_sync(writer.close)
             raise refusals.caller_ending()
         activation.first_seq = len(writer.events)
         if is_at.is_remote:
@@ -532,6 +510,12 @@ class SubagentService:
             raise refusals.no_provider(name)
         return provider
 
+    def _check_provider(self, found: Descriptor, child_id: SessionId) -> None:
+        if found.provider != REMOTE:
+            self._provider(found.provider)
+        elif self._elsewhere is None:
+            raise refusals.no_events_home(child_id)
+
     def _check_room(self, parent: HarnessSession) -> None:
         depth = parent.header.delegation_depth + 1
         if depth > self._limits.depth_max:
@@ -541,18 +525,6 @@ class SubagentService:
             raise refusals.too_many(self._limits.live_max)
         if parent.cancelling:
             raise refusals.caller_ending()
-
-    def _next_place(self, parent: HarnessSession) -> str:
-        """The place of a parent's next child; those that its log names count."""
-        nursery = self._nursery(parent)
-        nursery.count += 1
-        return f"{parent.place}/{nursery.count}"
-
-    def _nursery(self, parent: HarnessSession) -> "Nursery":
-        found = self._nurseries.get(parent)
-        if found is None:
-            found = self._nurseries[parent] = Nursery(len(listed(parent)))
-        return found
 
 
 @attrs.frozen(slots=True)

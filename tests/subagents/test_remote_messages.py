@@ -1,12 +1,11 @@
 """Messages of other agents to a child that works elsewhere: each comes into its inbox once."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 from family_rig import Family, say, spawn
-from remote_rig import Estate, Job, child_of, estate
+from remote_rig import Estate, Job, child_of
 from test_remote_children import DONE, done, ended, inbox_texts, notices
 
 from acp_bridge.ports import StopChunk, TextChunk
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.anyio
 
 ROOT = [spawn(), say("a"), say("b"), say("c")]
 OTHER = RunId("other-agent")
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Estate]:
-    async with estate(tmp_path) as made:
-        yield made
 
 
 async def tell(place: Estate, child_id: str, text: str = "hello", event_id: str = "m1") -> None:
