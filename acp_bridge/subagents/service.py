@@ -346,8 +346,9 @@ class SubagentService:
                 if one.mode == "one-shot":
                     raise refusals.not_continuable(child_id)
                 await one.begun.wait()
-                there = one.elsewhere if one.session is not None else None
-                return there is not None and await there.relay(message)
+                if one.elsewhere is None and one.session is not None:
+                    raise refusals.not_yours(child_id)  # it works here, for its parent alone
+                return one.elsewhere is not None and await one.elsewhere.relay(message)
             if await anyio.to_thread.run_sync(looks):
                 return True
             if self._working.get(child_id) is None:
