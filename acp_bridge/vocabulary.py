@@ -172,6 +172,18 @@ class ChildMessaged:
 
 
 @attrs.frozen(slots=True)
+class ChildProgressed:
+    """How a subagent that works elsewhere gets on, as "waits for a worker"; never in the log.
+
+    ``words`` go behind its name, for people. They hold now and are stored nowhere, so that a replay
+    of the past shows none.
+    """
+
+    child_id: SessionId
+    words: str
+
+
+@attrs.frozen(slots=True)
 class ChildFinished:
     """A subagent settled: nothing of it runs or waits. ``answer`` is its last text, if it has one.
 
@@ -184,7 +196,9 @@ class ChildFinished:
     answer: str | None
 
 
-RuntimeEvent: TypeAlias = OwnEvent | ChildStarted | ChildSaid | ChildMessaged | ChildFinished
+RuntimeEvent: TypeAlias = (
+    OwnEvent | ChildStarted | ChildSaid | ChildMessaged | ChildProgressed | ChildFinished
+)
 """What a root session tells its consumers, in order: itself and its subagents at any depth."""
 
 

@@ -27,11 +27,12 @@ class Child:
     """A subagent as the view knows it.
 
     ``runs`` counts how often it was set to work, ``messages`` what it was told in this run,
-    ``asking`` its open questions. ``announced``: the client has been told of it, as one that can
-    work. The rest belongs to the forms: ``entry`` is the tool call that shows its run, which is
-    the root's ``own_call`` where that began it, ``progress`` what that entry last said, ``flat``
-    the calls of its own that are shown beside it, ``is_waited`` whether its answer is its parent's
-    tool result.
+    ``asking`` its open questions, ``standing`` the words of the last `ChildProgressed`: where it
+    stands with whoever executes it, which nobody says of one that works here. ``announced``: the
+    client has been told of it, as one that can work. The rest belongs to the forms: ``entry`` is
+    the tool call that shows its run, which is the root's ``own_call`` where that began it,
+    ``progress`` what that entry last said, ``flat`` the calls of its own that are shown beside it,
+    ``is_waited`` whether its answer is its parent's tool result.
     """
 
     session_id: SessionId
@@ -43,6 +44,7 @@ class Child:
     runs: int = 0
     messages: int = 0
     asking: int = 0
+    standing: str = ""
     state: Literal["running", "idle"] = "idle"
     announced: bool = False
     entry: str | None = None
@@ -100,6 +102,9 @@ class Form(Protocol):
 
     def messaged(self, child: Child, event: ChildMessaged) -> Iterable[Shown]:
         """The child was told something in the middle of its work."""
+
+    def progressed(self, child: Child) -> Iterable[Shown]:
+        """The child, which works, has another ``standing``."""
 
     def finished(self, child: Child, event: ChildFinished) -> Iterable[Shown]:
         """The child settled; its ``state`` is idle already."""

@@ -89,13 +89,20 @@ class _Native:
         call = self._family.projector(event.parent_id).shown_call(event.call_id)
         child.is_waited = call is not None and call.look.raw_input.get("wait") is True
         yield from self._told(child, RunningStateUpdate())
-        yield from self._message(child, event.parent_id, event.task)
+        if event.task:  # else its log has what woke it, and nobody here said it
+            yield from self._message(child, event.parent_id, event.task)
 
     def said(self, child: Child, _event: OwnEvent, updates: list[SessionUpdate]) -> Iterable[Shown]:
         return [(child.session_id, update) for update in updates]
 
     def messaged(self, child: Child, event: ChildMessaged) -> Iterable[Shown]:
         return self._message(child, event.parent_id, event.text)
+
+    def progressed(self, child: Child) -> Iterable[Shown]:
+        if not child.announced:
+            return self.again(child)
+        update = SubagentUpdate(session_id=child.session_id, description=child.standing)
+        return [(child.parent_id, update)]
 
     def finished(self, child: Child, event: ChildFinished) -> Iterable[Shown]:
         yield from _cut_off(child.session_id, child.projector.open_calls())
@@ -130,12 +137,17 @@ class _Native:
     def _told(self, child: Child, state: StateUpdate) -> Iterable[Shown]:
         """A change of state on the parent; whoever is not announced is announced by it."""
         update = SubagentUpdate(session_id=child.session_id, state=state)
+        if child.standing and child.state == "idle":
+            update.description = ""  # null would be refused by strict clients
+            child.standing = ""
         if not child.announced:
             parent = self._family.children.get(child.parent_id)
             if parent is not None and not parent.announced:
                 yield from self.again(parent)
             child.announced = True
             update.title = child.label
+            if child.standing:
+                update.description = child.standing
             if child.cwd != self._family.cwd(child.parent_id):
                 update.cwd = str(child.cwd)
             if not self._family.replay:  # what is past cannot be cancelled
@@ -192,6 +204,9 @@ class _Fallback:
     def messaged(self, child: Child, _event: ChildMessaged) -> Iterable[Shown]:
         return self._progressed(child, "was told more")
 
+    def progressed(self, child: Child) -> Iterable[Shown]:
+        return self._progressed(child, child.standing)
+
     def finished(self, child: Child, event: ChildFinished) -> Iterable[Shown]:
         still_open = [call for call in child.flat.values() if call in child.projector.open_calls()]
         for session_id, update in _cut_off(self._family.root_id, still_open):
@@ -221,8 +236,11 @@ class _Fallback:
     def waits(self, child: Child, *, for_user: bool) -> Iterable[Shown]:
         return self._progressed(child, "waits for your answer" if for_user else "goes on")
 
-    def again(self, _child: Child) -> Iterable[Shown]:
-        return ()
+    def again(self, child: Child) -> Iterable[Shown]:
+        if not child.standing or child.progress != child.standing:
+            return
+        child.progress = ""  # the client has drawn its call anew
+        yield from self._progressed(child, child.standing)
 
     def asked(self, child: Child, call: ShownCall) -> Asked | None:
         if call.acp_id not in child.flat:

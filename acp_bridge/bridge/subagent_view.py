@@ -20,15 +20,16 @@ from acp_bridge.ports import PermissionAsk, QuestionsAsk
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,
+    ChildProgressed,
     ChildSaid,
     ChildStarted,
     RuntimeEvent,
     SessionId,
 )
 
-ChildEvent: TypeAlias = ChildStarted | ChildSaid | ChildMessaged | ChildFinished
+ChildEvent: TypeAlias = ChildStarted | ChildSaid | ChildMessaged | ChildProgressed | ChildFinished
 
-CHILD_EVENTS: Final = (ChildStarted, ChildSaid, ChildMessaged, ChildFinished)
+CHILD_EVENTS: Final = (ChildStarted, ChildSaid, ChildMessaged, ChildProgressed, ChildFinished)
 
 PARKED_MAX: Final = 10_000
 """Events that wait for a start. Only a runtime that lost one gets there; then the oldest go."""
@@ -152,6 +153,11 @@ class SubagentView:
                 child = self._family.children[event.child_id]
                 child.messages += 1
                 yield from self._form.messaged(child, event)
+            case ChildProgressed():
+                child = self._family.children[event.child_id]
+                if child.state == "running":
+                    child.standing = event.words
+                    yield from self._form.progressed(child)
             case ChildFinished():
                 child = self._family.children[event.child_id]
                 child.state = "idle"
@@ -181,6 +187,7 @@ class SubagentView:
         child.label = event.label
         child.runs += 1
         child.messages = 0
+        child.standing = ""
         child.state = "running"
         yield from self._form.started(child, event)
 

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+NOT_FOUND = 404
 
 MISSING = "The event service needs Starlette and uvicorn: pip install 'harness-acp-bridge[events]'."
 
@@ -153,6 +155,7 @@ async def _tail(options: Mapping[str, Any]) -> None:
     backoff = Backoff(random.random)
     epoch: str | None = None
     async with _client(options) as client:
+        await _say_unknown(client, cursors)
         while True:
             status: int | None = None
             details = "The stream ended."
@@ -176,6 +179,18 @@ async def _tail(options: Mapping[str, Any]) -> None:
                 raise EventServiceError(details, status=status)
             sys.stderr.write(f"acp-bridge: {details} Trying again.\n")
             await anyio.sleep(wait_s)
+
+
+async def _say_unknown(client: EventClient, runs: Iterable[RunId]) -> None:
+    """A run may be watched before it is registered; one that was mistyped never will be."""
+    for run_id in runs:
+        try:
+            await client.run(run_id)
+        except EventServiceError as error:  # whatever else it is, the stream says as well
+            if error.status == NOT_FOUND:
+                sys.stderr.write(
+                    f"acp-bridge: Nobody has registered the run {run_id} yet: waiting for it.\n"
+                )
 
 
 def _line(event: RunEvent, *, as_json: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -74,7 +75,8 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
     token = options["token"] or settings.events_token
     name = checked_id(options["name"] or _default_name(), "--name")
     limit: int = options["limit"]
-    say = _say if sys.stderr is not None and sys.stderr.isatty() else _say_nothing
+    warn = _say_nothing if sys.stderr is None else _say
+    say = warn if sys.stderr is not None and sys.stderr.isatty() else _say_nothing
     failure: BridgeError | None = None
 
     async def main() -> None:
@@ -109,7 +111,7 @@ def _work(settings: Settings, model_id: str | None, options: Mapping[str, Any]) 
                 logger.info("worker %s begins, up to %s runs at once", name, limit)
                 say(f"{name} waits for runs at {client.address}, up to {limit} at once.")
                 try:
-                    await Pool(place, limit=limit, say=say).serve(stop)
+                    await Pool(place, limit=limit, say=say, warn=warn).serve(stop)
                 except BridgeError as error:
                     failure = error  # kept, since a task group would wrap it
                 group.cancel_scope.cancel()
@@ -126,7 +128,8 @@ def _default_name() -> str:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{datetime.now(UTC).astimezone():%H:%M:%S} {line}\n")
+    with contextlib.suppress(OSError, ValueError):  # whoever read it may be gone
+        sys.stderr.write(f"{datetime.now(UTC).astimezone():%H:%M:%S} {line}\n")
 
 
 def _say_nothing(_line: str) -> None:

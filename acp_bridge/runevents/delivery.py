@@ -16,6 +16,9 @@ class Delivery(Protocol):
     async def deliver(self, session_id: SessionId, event: RunEvent) -> bool:
         """Make the event durable in the session's inbox, keyed by its event id; then True.
 
+        A message to a child of the session comes too: whoever keeps the child's log takes it, and
+        to all others it is of no concern, which is True.
+
         An event id that is there already is True at once. False, or an exception, means that it is
         not durable: it comes again, after a while, and nothing later of its run comes before it.
         """

@@ -401,6 +401,10 @@ def _role(entry: _Entry) -> Literal["solo", "child", "parent", "parent and child
     return "child" if entry.is_child else "solo"
 
 
+_OF_CHILD: Final = frozenset({ROWS, ASK, NEW_MESSAGE})
+"""What a child is told concerns its parent too: whoever keeps the child's log has its inbox."""
+
+
 def _handling(event: RunEvent, *, is_own: bool) -> Handling:
     """What an event means: to its own session, or to that of its parent."""
     kind = event.event_type
@@ -410,4 +414,4 @@ def _handling(event: RunEvent, *, is_own: bool) -> Handling:
         return Handling.DELIVER if kind in {NEW_MESSAGE, CANCEL} else Handling.SKIP
     if kind in PROGRESS:
         return Handling.SHOW
-    return Handling.DELIVER if kind in SETTLEMENTS or kind in {ROWS, ASK} else Handling.SKIP
+    return Handling.DELIVER if kind in SETTLEMENTS or kind in _OF_CHILD else Handling.SKIP

@@ -282,11 +282,14 @@ class EmbeddedRuntime(TaskHolder):
         choices: Choices,
         place: str,
         client: Client,
+        system_prompt: str = "",
+        images: Mapping[str, bytes] = MappingProxyType({}),
     ) -> HarnessSession:
         """A subagent that another process has delegated: a session on a log of its own here.
 
         ``header`` and ``events`` are the log as that process has it, ``place`` counts if it names
-        none. Its own subagents work here too.
+        none. ``system_prompt`` is what the client there gave, ``images`` those of the events by
+        their ids. Its own subagents work here too.
 
         Raises:
             SessionConflictError: it is here already, or the rows are not a log's from its start.
@@ -299,9 +302,12 @@ class EmbeddedRuntime(TaskHolder):
         async with self._open.moving(session_id):
             writer = self._store.create(header)
             await anyio.to_thread.run_sync(writer.adopt, events)
+            for name, data in images.items():
+                await anyio.to_thread.run_sync(self._world.keep_attachment, name, data)
             memory = SessionMemory(events)
             place = memory.place or place
             desk = self._desk(writer, choices, client, memory, place, self._tools_for(client))
+            desk.given.system_prompt = system_prompt
             self._give_servers(desk, ())
             session = HarnessSession(desk)
             self._open.add(session_id, session)

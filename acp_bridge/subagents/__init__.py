@@ -4,11 +4,12 @@ Owns: what a subagent is (`descriptor`), which children a session has (`catalog`
 finds them (`tree`); which children work now (`activation`), how they come to (`service`,
 `delegation`, `providers`), where they stand (`places`) and what they may ask the user (`asking`);
 who may start, message and interrupt them, and how many there may be (`refusals`); what parents and
-children say to each other (`messages`); the tools `subagent`, `subagent_fork`, `list_agents`,
-`send_message` and `interrupt_agent` (`tools`). Of children that other processes execute
-(`elsewhere`): what home and worker tell each other (`remote_payloads`), the home's end of it
-(`remote_home`, `remote_child`, `remote_family`, `remote_closing`, `remote_calls`, `remote_outbox`,
-`remote_asks`), and what it keeps over restarts (`ledger`).
+children say to each other (`messages`) and others to a child (`relaying`); the tools `subagent`,
+`subagent_fork`, `list_agents`, `send_message` and `interrupt_agent` (`tools`). Of children that
+other processes execute (`elsewhere`): what home and worker tell each other (`remote_payloads`,
+`remote_images`), the home's end of it (`remote_home`, `remote_child`, `remote_family`,
+`remote_questions`, `remote_closing`, `remote_calls`, `remote_outbox`, `remote_asks`), and what it
+keeps over restarts (`remote_kept`, `ledger`).
 
 Does not know: how a turn runs, how a log is written, ACP, which client asks, how a runtime opens
 sessions (it is a `Host`).

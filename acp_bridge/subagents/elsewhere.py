@@ -71,6 +71,13 @@ class RemoteSession(ChildSession, Protocol):
     def cancel_below(self, session_id: SessionId, why: Abort) -> bool:
         """End one of them; False: it is none of them."""
 
+    async def relay(self, message: JsonObject) -> bool:
+        """Let a message of another agent come into its inbox, once; False: it has ended.
+
+        Raises:
+            StoreFailedError: the disk refused.
+        """
+
     @property
     def late(self) -> Sequence[LateMessage]:
         """After its end: messages that came too late for it, in its log's inbox by now."""

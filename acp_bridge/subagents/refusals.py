@@ -18,6 +18,10 @@ CONFLICT: Final = "SUBAGENT_OWNERSHIP_CONFLICT"
 UNREADABLE: Final = "SUBAGENT_UNREADABLE"
 
 
+PASSING: Final = frozenset({CALLER_ENDING, DEPTH_LIMIT, LIVE_LIMIT})
+"""What is refused for now: nothing is wrong with the child."""
+
+
 def query_unavailable() -> SubagentRefusedError:
     """Nothing can be listed."""
     return SubagentRefusedError(

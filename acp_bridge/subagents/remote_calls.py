@@ -3,6 +3,7 @@
 Each may be made again: what it names stays the same. `EventServiceError` is the caller's.
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Final
 
@@ -59,8 +60,12 @@ class RunCalls:
         )
 
     async def steer(self, message: JsonObject) -> None:
-        """Send a message of the log, whose id is the event's."""
-        await self._message(str(message["id"]), Steer(message))
+        """Send a message of the log.
+
+        Its id may be that of the event which brought it, so this event has one made of it.
+        """
+        digest = hashlib.sha256(str(message["id"]).encode()).hexdigest()
+        await self._message(f"steer:{digest[:32]}", Steer(message))
 
     async def give_mode(self, mode: Mode, event_id: str) -> None:
         """Send a mode."""

@@ -11,14 +11,13 @@ of when the child has settled go into its log's inbox then, and wake it.
 
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
-import attrs
 
 from acp_bridge.errors import (
     FAULT,
@@ -31,20 +30,29 @@ from acp_bridge.harness.committer import Committer
 from acp_bridge.harness.inbox import Target, splice
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt
-from acp_bridge.ports import Client, Consumer, PermissionAsk
+from acp_bridge.ports import Consumer
 from acp_bridge.runevents.backoff import Backoff
 from acp_bridge.runevents.client import EventClient
-from acp_bridge.runevents.model import ASK, ROWS, RunEvent, json_text
+from acp_bridge.runevents.model import (
+    ASK,
+    ROWS,
+    RUN_BLOCKED,
+    RunEvent,
+    checked_id,
+    json_text,
+)
 from acp_bridge.sessions import Header, LogWriter, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents.activation import Activation
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
 from acp_bridge.subagents.limits import Limits
-from acp_bridge.subagents.remote_asks import Ask, answer_json, answers_json, ask_from_json
+from acp_bridge.subagents.relaying import came_in, inserted_ids
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
-from acp_bridge.subagents.remote_family import RemoteFamily
+from acp_bridge.subagents.remote_family import RemoteFamily, portions
+from acp_bridge.subagents.remote_images import with_images
+from acp_bridge.subagents.remote_kept import KeptRun
 from acp_bridge.subagents.remote_outbox import Outbox, Post, RefusedError
 from acp_bridge.subagents.remote_payloads import (
     AskWithdrawnItem,
@@ -56,7 +64,18 @@ from acp_bridge.subagents.remote_payloads import (
     settlement_from_event,
     task_json,
 )
-from acp_bridge.vocabulary import Abort, Answer, Draft, Event, JsonObject, Mode, SessionId, TurnEnd
+from acp_bridge.subagents.remote_questions import Questions
+from acp_bridge.vocabulary import (
+    Abort,
+    CallId,
+    ChildProgressed,
+    Draft,
+    Event,
+    JsonObject,
+    Mode,
+    SessionId,
+    TurnEnd,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +86,11 @@ LOST: Final = "The event service knows nothing of it any more: its log is anothe
 
 REGISTER_TRIES: Final = 8
 """With the waits between them, about a minute: then the child is given up, and its parent told."""
+
+_WAITS: Final = "waits for a worker"
+
+_WORKER_CHARS_MAX: Final = 64
+"""A longer name leaves no room for the child's in a title."""
 
 TASK_CHARS_MAX: Final = 4_000_000
 """Below what the event service takes for a body, whose other members need little."""
@@ -111,17 +135,24 @@ class RemoteChild:
         self._office = office
         self._activation = activation
         self._committer = Committer(writer)
-        self._run = run
+        self._kept = KeptRun(office.ledger, run)
         self._was_kept = bool(run.task_id)
         self._family = RemoteFamily(self._committer, activation.root.tell, office.store)
         self._work = WaitingPrompt(Inbox())
         self._mode: Mode = activation.parents_mode()
         self._outbox = Outbox(self.session_id, office.backoff, office.sleep)
         self._calls = RunCalls(office.client, lambda: self._run)
-        self._saving = anyio.Lock()
-        self._asking: dict[str, anyio.CancelScope] = {}
+        self._questions = Questions(
+            activation.root,
+            self._kept,
+            self._calls,
+            self._outbox,
+            knows=lambda asker: asker == self.session_id or self._family.works(asker),
+            start=office.start,
+        )
         self._scope = anyio.CancelScope()
         self._partly: tuple[str, int] = ("", 0)
+        self._standing = ""
         self._broken: str | None = None
         self._is_settled = False
         self._ended_by: str | None = None
@@ -137,6 +168,10 @@ class RemoteChild:
             await self._family.restore(self._run.below)
 
     # --- what a session is ---------------------------------------------------------------------
+
+    @property
+    def _run(self) -> PendingRun:
+        return self._kept.now
 
     @property
     def session_id(self) -> SessionId:
@@ -187,7 +222,7 @@ class RemoteChild:
         """
         more = [] if message is None else [self._put_row(target, message)]
         await self._committer.commit([*rows, *more])
-        await self._keep(task_id=self._office.new_id())
+        await self._kept.keep(task_id=self._office.new_id())
 
     def _put_row(self, target: Target, message: JsonObject) -> Draft:
         return splice(target, start=self._waiting(target), inserted=[message])
@@ -201,9 +236,11 @@ class RemoteChild:
         self._family.tell_restored()
         self._office.watch(self)
         self._office.start(self._serve)
-        if self._run.cancel_id is None:
-            for ask_id, payload in self._run.asks.items():
-                self._ask(ask_id, payload)
+        if not self._has_begun():
+            self._stand(_WAITS)
+        if not self._activation.root.watched.is_set():
+            self._office.start(self._say_standing)
+        self._questions.ask_again()
         return self._work
 
     # --- what the home says --------------------------------------------------------------------
@@ -213,9 +250,9 @@ class RemoteChild:
         if why == "disposed":
             self._leave()
         elif self._run.cancel_id is None:
-            self._take_back_asks()
+            self._questions.take_back()
             cancel_id = self._office.new_id()
-            self._run = attrs.evolve(self._run, cancel_id=cancel_id)
+            self._kept.change(cancel_id=cancel_id)
             self._send(partial(self._cancel_run, Cancel(why), cancel_id))
 
     def _leave(self) -> None:
@@ -248,10 +285,23 @@ class RemoteChild:
             return False
         calls, call_id = self._activation.calls, self._activation.call_id
         call_id = calls.get(str(message["id"]), call_id)
-        late = LateMessage(message, _text_of(message), call_id)
-        await self._keep(messages=(*self._run.messages, late))
-        self._send(partial(self._calls.steer, message))
+        await self._post(LateMessage(message, _text_of(message), call_id))
         return True
+
+    async def relay(self, message: JsonObject) -> bool:
+        """As `elsewhere.RemoteSession.relay`."""
+        if self._is_settled or self._is_left:
+            return False
+        known = any(one.message["id"] == message["id"] for one in self._run.messages)
+        if not known and not came_in(self.events, message):
+            await self._post(LateMessage(message, "", CallId("")))
+        return True
+
+    async def _post(self, one: LateMessage) -> None:
+        """Keep a message, and send it while somebody can read it."""
+        await self._kept.keep(messages=(*self._run.messages, one))
+        if not self._ends:
+            self._send(partial(self._calls.steer, one.message))
 
     async def take_mode(self, given: Callable[[], Mode]) -> None:
         """Let it go on in the mode that its parent has now."""
@@ -284,13 +334,40 @@ class RemoteChild:
             return await self._take_end(event)
         return True
 
+    def show(self, event: RunEvent) -> None:
+        """Tell how it gets on; live only: a restart knows its rows, not who executes it."""
+        if event.event_type == RUN_BLOCKED:
+            self._stand("is blocked")
+        else:
+            worker = _worker_of(event.payload)
+            self._stand("works" if worker is None else f"works on {worker}")
+
+    def _stand(self, words: str) -> None:
+        if words != self._standing and not self._is_settled and not self._is_left:
+            self._standing = words
+            if self._activation.root.watched.is_set():
+                self._activation.root.tell(ChildProgressed(self.session_id, words))
+
+    async def _say_standing(self) -> None:
+        """After a restart: what nobody was there to hear."""
+        await self._activation.root.watched.wait()
+        words, self._standing = self._standing, ""
+        if words:
+            self._stand(words)
+
+    def _has_begun(self) -> bool:
+        rows = self.events[self._run.first_seq :]
+        return any(row.type == "turn/start" for row in rows)
+
     async def _take_rows(self, event: RunEvent) -> None:
         if self._broken is not None:
             return
         try:
             items = items_from_payload(event.payload)
+            if self._standing == _WAITS:
+                self._stand("works")  # who does was told when nobody listened
             done = self._partly[1] if self._partly[0] == event.event_id else 0
-            for end in _portions(items, done):
+            for end in portions(items, done):
                 await self._take_items(items[done:end], event.sequence)
                 self._partly, done = (event.event_id, end), end
         except (InvalidParamsError, LocalProtocolError) as fault:
@@ -301,12 +378,12 @@ class RemoteChild:
     async def _take_items(self, items: Sequence[Item], sequence: int) -> None:
         first = items[0]
         if isinstance(first, AskWithdrawnItem):
-            await self._withdraw(first.ask_id)
+            await self._questions.withdraw(first.ask_id)
             return
         told = await self._family.take(items, is_old=sequence <= self._run.items_until)
         if not isinstance(first, RowItem):
             if self._family.kept != self._run.below:
-                await self._keep(below=self._family.kept, items_until=sequence)
+                await self._kept.keep(below=self._family.kept, items_until=sequence)
         elif first.session_id == self.session_id:
             await self._receipts(told)
 
@@ -314,7 +391,7 @@ class RemoteChild:
         came = {message_id for row in rows for message_id in inserted_ids(row)}
         left = tuple(one for one in self._run.messages if one.message.get("id") not in came)
         if len(left) != len(self._run.messages):
-            await self._keep(messages=left)
+            await self._kept.keep(messages=left)
 
     def _break(self, details: str) -> None:
         """It told what cannot be: it is to end, and has failed."""
@@ -324,16 +401,12 @@ class RemoteChild:
             self.cancel("parent")
 
     async def _take_ask(self, event: RunEvent) -> None:
-        if event.event_id in self._run.asks or self._broken is not None:
+        if self._broken is not None:
             return
         try:
-            ask_from_json(event.payload)
+            await self._questions.take(event.event_id, event.payload)
         except InvalidParamsError as fault:
             self._break(fault.details)
-            return
-        await self._keep(asks={**self._run.asks, event.event_id: event.payload})
-        if self._run.cancel_id is None:
-            self._ask(event.event_id, event.payload)
 
     async def _take_end(self, event: RunEvent) -> bool:
         try:
@@ -375,37 +448,6 @@ class RemoteChild:
         if self._activation.is_told:
             await self._office.ledger.told(self._run, ended_by)
         return self._activation.is_told
-
-    # --- questions -----------------------------------------------------------------------------
-
-    def _ask(self, ask_id: str, payload: JsonObject) -> None:
-        scope = self._asking[ask_id] = anyio.CancelScope()
-        self._office.start(partial(self._ask_user, ask_id, payload, scope))
-
-    async def _ask_user(self, ask_id: str, payload: JsonObject, scope: anyio.CancelScope) -> None:
-        with scope:
-            root = self._activation.root
-            await root.watched.wait()
-            ask = ask_from_json(payload)
-            is_shown = ask.child_id == self.session_id or self._family.works(ask.child_id)
-            answer = await _users_answer(root.client if is_shown else None, ask)
-            self._send(partial(self._answer, ask_id, answer))
-        if self._asking.get(ask_id) is scope:
-            del self._asking[ask_id]
-
-    async def _withdraw(self, ask_id: str) -> None:
-        if (scope := self._asking.get(ask_id)) is not None:
-            scope.cancel()
-        await self._drop_ask(ask_id)
-
-    async def _drop_ask(self, ask_id: str) -> None:
-        if ask_id in self._run.asks:
-            left = {name: one for name, one in self._run.asks.items() if name != ask_id}
-            await self._keep(asks=left)
-
-    def _take_back_asks(self) -> None:
-        for scope in self._asking.values():
-            scope.cancel()
 
     # --- what goes out -------------------------------------------------------------------------
 
@@ -455,17 +497,20 @@ class RemoteChild:
     async def _register(self) -> str | None:
         """Register the run; a sentence: why it was given up."""
         task = self._task()
-        if len(json_text(task)) > TASK_CHARS_MAX:
+        room = TASK_CHARS_MAX - len(json_text(task_json(task)))
+        if room < 0:
             return (
                 f"Its conversation is longer than {TASK_CHARS_MAX} bytes, which is what the event "
                 "service takes. Start a new subagent with a shorter one."
             )
         try:
-            register = partial(self._calls.register, task)
+            find = self._activation.root.attachment
+            task = await with_images(task, find, chars_max=room)
+            register = partial(self._calls.register, task_json(task))
             await self._outbox.until_taken(register, tries_max=REGISTER_TRIES)
         except RefusedError as refused:
             return f"No worker could be asked: {refused}"
-        await self._keep(is_registered=True)
+        await self._kept.keep(is_registered=True)
         return None
 
     def _give_up(self, details: str) -> None:
@@ -475,9 +520,9 @@ class RemoteChild:
     async def _fail(self, details: str) -> None:
         await self.fail(details)
 
-    def _task(self) -> JsonObject:
-        run, limits = self._run, self._office.limits
-        task = Task(
+    def _task(self) -> Task:
+        run, limits, root = self._run, self._office.limits, self._activation.root
+        return Task(
             header=self.header,
             events=self._committer.told,
             place=run.place,
@@ -488,27 +533,13 @@ class RemoteChild:
             mode=self._mode,
             depth_max=limits.depth_max,
             live_max=limits.live_max,
-            takes_questions=self._activation.root.client.takes_questions,
+            takes_questions=root.client.takes_questions,
+            system_prompt=root.given.system_prompt,
         )
-        return task_json(task)
 
     async def _cancel_run(self, cancel: Cancel, cancel_id: str) -> None:
-        await self._keep(cancel_id=cancel_id)
+        await self._kept.keep(cancel_id=cancel_id)
         await self._calls.cancel(cancel, cancel_id)
-
-    async def _answer(self, ask_id: str, answer: JsonObject) -> None:
-        await self._calls.answer(ask_id, answer)
-        await self._drop_ask(ask_id)
-
-    async def _keep(self, **changes: object) -> None:
-        """Keep what changed over restarts; durable on return.
-
-        Raises:
-            StoreFailedError: the disk refused; it holds here all the same.
-        """
-        async with self._saving:
-            self._run = attrs.evolve(self._run, **changes)  # type: ignore[arg-type]
-            await self._office.ledger.put(self._run)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -522,7 +553,7 @@ class RemoteChild:
             return
         self._is_closed = True
         self._leave()
-        self._take_back_asks()
+        self._questions.take_back()
         self._scope.cancel()
         self._office.unwatch(self)
         try:
@@ -538,46 +569,19 @@ class RemoteChild:
         """Close the log, and put what no row says that it came in into its inbox."""
         await self._committer.commit(self._ending())
         await self._committer.repair()
-        late = self._run.messages
+        late = [one for one in self._run.messages if not came_in(self.events, one.message)]
         for one in late:
             await self._committer.commit([self._put_row("next-step", one.message)])
         self._late = late
-        await self._keep(messages=(), asks={}, below={}, ended_by=self._ended_by)
+        await self._kept.keep(messages=(), asks={}, below={}, ended_by=self._ended_by)
 
 
-async def _users_answer(client: Client | None, ask: Ask) -> JsonObject:
-    """What the user says to an ask of a remote child, as the worker gets it; None: nobody asks."""
-    if isinstance(ask, PermissionAsk):
-        unasked = Answer.UNAVAILABLE
-        return answer_json(unasked if client is None else await client.ask_permission(ask))
-    if client is None or not client.takes_questions:
-        return answers_json(None)
-    return answers_json(await client.ask_questions(ask))
-
-
-def _portions(items: Sequence[Item], start: int) -> Iterator[int]:
-    """Where the portions end that are taken at once: rows of one log, else one item."""
-    at = start
-    while at < len(items):
-        first, at = items[at], at + 1
-        if isinstance(first, RowItem):
-            while at < len(items) and _is_same_log(first, items[at]):
-                at += 1
-        yield at
-
-
-def _is_same_log(row: RowItem, other: Item) -> bool:
-    return isinstance(other, RowItem) and other.session_id == row.session_id
-
-
-def inserted_ids(row: Event) -> Iterator[str]:
-    """The ids of the messages that a row puts into the log's inbox."""
-    data: Mapping[str, object] = row.data if isinstance(row.data, dict) else {}
-    inserted = data.get("inserted")
-    if row.type == "agent/inbox/spliced" and isinstance(inserted, list):
-        for message in inserted:
-            if isinstance(message, dict) and isinstance(message.get("id"), str):
-                yield message["id"]
+def _worker_of(payload: JsonObject) -> str | None:
+    """The name of the worker that began; None where it is no name for a title."""
+    try:
+        return checked_id(payload.get("worker"), "worker", chars_max=_WORKER_CHARS_MAX)
+    except InvalidParamsError:
+        return None
 
 
 def _text_of(message: JsonObject) -> str:

@@ -5,7 +5,7 @@ subagents is what a local child's would tell, to the root's consumers.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import anyio.to_thread
@@ -269,6 +269,21 @@ class RemoteFamily:
         self._nested.clear()
         if failure is not None:
             raise failure
+
+
+def portions(items: Sequence[Item], start: int) -> Iterator[int]:
+    """Where the portions end that are taken at once: rows of one log, else one item."""
+    at = start
+    while at < len(items):
+        first, at = items[at], at + 1
+        if isinstance(first, RowItem):
+            while at < len(items) and _is_same_log(first, items[at]):
+                at += 1
+        yield at
+
+
+def _is_same_log(row: RowItem, other: Item) -> bool:
+    return isinstance(other, RowItem) and other.session_id == row.session_id
 
 
 def _draft(row: Event) -> Draft:

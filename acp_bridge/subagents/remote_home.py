@@ -70,6 +70,9 @@ class Adopter(Protocol):
     async def adopt(self, root: HarnessSession, run: PendingRun) -> None:
         """A child that is at work elsewhere, seen from here again."""
 
+    async def relay(self, root: HarnessSession, child_id: SessionId, message: JsonObject) -> bool:
+        """A message of another agent to a child of this root; False: not now."""
+
 
 @attrs.define(eq=False)
 class _Root:
@@ -281,29 +284,40 @@ class RemoteHome:
         if event.run_id == RunId(session_id):
             return await self._deliver_own(root.session, event)
         child_id = SessionId(event.run_id)
+        message = _relayed(event) if event.event_type == NEW_MESSAGE else None
+        if event.event_type == NEW_MESSAGE and message is None:
+            return True  # the home's own, or of no use
         child = self._children.get(child_id)
         if child is None:
-            if not await self._take_up(root.session, child_id, event):
-                return True
+            is_taken_up = await self._take_up(root.session, child_id, event)
             child = self._children.get(child_id)
-        return child is not None and await child.take(event)
+            if is_taken_up and child is None:
+                return False
+        if message is not None:
+            return await self._relay(root.session, child_id, message)
+        return child is None or await child.take(event)
 
     async def _deliver_own(self, root: HarnessSession, event: RunEvent) -> bool:
         if event.event_type == CANCEL:
             root.cancel("user")
         if event.event_type != NEW_MESSAGE or root.has_message(event.event_id):
             return True
-        sender = SessionId(event.ref_id or "unknown")
-        try:
-            told = message_from_json(event.payload)
-        except InvalidParamsError as fault:
-            logger.warning("message %s cannot be used: %s", event.event_id, fault.details)
+        message = _relayed(event)
+        if message is None:
+            logger.warning("message %s is not taken", event.event_id)
             return True
-        if not isinstance(told, Relayed):
-            logger.warning("message %s is for a child, and not taken", event.event_id)
-            return True
-        message = relay_message(told.text, sender=sender, message_id=event.event_id)
         return await root.notify(message, wakes=True)
+
+    async def _relay(self, root: HarnessSession, child_id: SessionId, message: JsonObject) -> bool:
+        assert self._adopter is not None, "use `bind`"
+        try:
+            return await self._adopter.relay(root, child_id, message)
+        except (SessionConflictError, StoreFailedError) as failure:
+            logger.warning("subagent %s: a message waits: %s", child_id, failure.details)
+            return False
+        except BridgeError as failure:
+            logger.warning("subagent %s takes no message: %s", child_id, failure.details)
+            return True
 
     async def _take_up(self, root: HarnessSession, child_id: SessionId, event: RunEvent) -> bool:
         """Follow a child that nobody here follows yet; False: the event is of no concern."""
@@ -342,6 +356,8 @@ class RemoteHome:
         if items is not None and await anyio.to_thread.run_sync(self._has_rows, items):
             return None
         kept = await self.client.run(event.run_id)
+        if event.event_type == NEW_MESSAGE and kept.state not in {"waiting", "claimed"}:
+            return None  # it is complete, and the message wakes it
         return PendingRun(
             child_id=child_id,
             parent_id=root.session_id,
@@ -373,8 +389,10 @@ class RemoteHome:
         return True
 
     def show(self, session_id: SessionId, event: RunEvent) -> None:
-        """Progress is in the rows that a child's session shows; this is for who reads the log."""
+        """As `Delivery.show`: on the child that the event is of."""
         logger.info("run %s of %s: %s", event.run_id, session_id, event.event_type)
+        if (child := self._children.get(SessionId(event.run_id))) is not None:
+            child.show(event)
 
     def gave_up(self, session_id: SessionId, details: str) -> None:
         """Its children are heard of no more: they have failed, as far as can be told here."""
@@ -444,6 +462,19 @@ def snapshot_json(snapshot: Snapshot) -> JsonObject:
 def _consumer(session_id: SessionId) -> ConsumerId:
     """A session is open at most once in a process."""
     return ConsumerId(f"open:{session_id}")
+
+
+def _relayed(event: RunEvent) -> JsonObject | None:
+    """What another agent says, as a message of the log; None: it is none of another's."""
+    try:
+        told = message_from_json(event.payload)
+    except InvalidParamsError as fault:
+        logger.warning("message %s cannot be used: %s", event.event_id, fault.details)
+        return None
+    if not isinstance(told, Relayed):
+        return None
+    sender = SessionId(event.ref_id or "unknown")
+    return relay_message(told.text, sender=sender, message_id=event.event_id)
 
 
 async def _fail(child: RemoteChild, details: str) -> None:

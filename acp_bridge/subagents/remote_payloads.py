@@ -6,7 +6,8 @@ has to say in ``new_message`` events (`Steer`, `GiveMode`) and ``cancel`` events
 same run. Every reader names the field that it cannot use, as ``rows[3].event.text``.
 """
 
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -63,7 +64,8 @@ class Task:
     names the conversation if it has no name yet; ``label`` is its durable name. ``model_id`` is
     ``provider:name``, ``effort`` None as the provider likes. ``depth_max`` and ``live_max`` bound
     its own subagents as those of a local child: the depth counts from the root, as headers do.
-    ``takes_questions``: the home's user can be asked questions.
+    ``takes_questions``: the home's user can be asked questions. ``system_prompt`` is what its
+    editor adds to ours; ``images`` are the bytes of the rows' images by ``sha256:<hex>``.
     """
 
     header: Header
@@ -77,6 +79,8 @@ class Task:
     depth_max: int
     live_max: int
     takes_questions: bool = False
+    system_prompt: str = ""
+    images: Mapping[str, bytes] = attrs.field(factory=dict)
 
 
 def task_json(task: Task) -> JsonObject:
@@ -93,6 +97,8 @@ def task_json(task: Task) -> JsonObject:
         "mode": task.mode,
         "subagents": {"depth": task.depth_max, "limit": task.live_max},
         "takes_questions": task.takes_questions,
+        "system_prompt": task.system_prompt,
+        "images": {name: b64encode(data).decode() for name, data in task.images.items()},
     }
 
 
@@ -122,7 +128,19 @@ def task_from_json(value: JsonValue) -> Task:
         depth_max=count_in(limits, "depth", "task.subagents."),
         live_max=count_in(limits, "limit", "task.subagents."),
         takes_questions=data.get("takes_questions") is True,
+        system_prompt=optional_text_in(data, "system_prompt", "task.") or "",
+        images=_images(object_from(data.get("images", {}), "task.images")),
     )
+
+
+def _images(data: JsonObject) -> dict[str, bytes]:
+    images: dict[str, bytes] = {}
+    for name in data:
+        try:
+            images[name] = b64decode(text_in(data, name, "task.images."), validate=True)
+        except ValueError as fault:
+            raise bad(f"task.images.{name:.80}", "base64") from fault
+    return images
 
 
 # --- what the worker tells ---------------------------------------------------------------------

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import attrs
 
-from acp_bridge.errors import BridgeError, SessionConflictError
+from acp_bridge.errors import BridgeError, SessionConflictError, SubagentRefusedError
 from acp_bridge.harness.choosing import stored_choices
 from acp_bridge.harness.desk import Choices
 from acp_bridge.harness.inbox import Target
@@ -25,7 +25,7 @@ from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog
 from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionStore
 from acp_bridge.sessions.query import LiveLog
-from acp_bridge.subagents import refusals
+from acp_bridge.subagents import refusals, relaying
 from acp_bridge.subagents.activation import Activation, Activations, ChildSession, Work
 from acp_bridge.subagents.asking import ChildClient
 from acp_bridge.subagents.catalog import Child, Diagnostic, complete_child, list_children
@@ -329,6 +329,41 @@ class SubagentService:
                 activation.child_id,
                 failure.details,
             )
+
+    async def relay(self, root: HarnessSession, child_id: SessionId, message: JsonObject) -> bool:
+        """Bring a message of another agent to a child of this root that works elsewhere.
+
+        It comes in once, by its id, however often it is brought; a complete child is woken. False:
+        not now.
+
+        Raises:
+            BridgeError: the child takes none, or its log cannot be opened or written.
+        """
+        looks = partial(relaying.is_stored, self._store, child_id, message)
+        while True:
+            one = self._working.get(child_id)
+            if one is not None:
+                if one.mode == "one-shot":
+                    raise refusals.not_continuable(child_id)
+                await one.begun.wait()
+                if one.elsewhere is None and one.session is not None:
+                    raise refusals.not_yours(child_id)  # it works here, for its parent alone
+                return one.elsewhere is not None and await one.elsewhere.relay(message)
+            if await anyio.to_thread.run_sync(looks):
+                return True
+            if self._working.get(child_id) is None:
+                await self._wake_or_put(root, child_id, message)
+                return True
+
+    async def _wake_or_put(
+        self, root: HarnessSession, child_id: SessionId, message: JsonObject
+    ) -> None:
+        try:
+            await self._wake(root, CallId(""), child_id, "", message)
+        except SubagentRefusedError as refused:
+            if refused.refusal_code not in refusals.PASSING:
+                raise
+            await anyio.to_thread.run_sync(relaying.put, self._store, child_id, message)
 
     def interrupt(self, caller_id: SessionId | None, child_id: SessionId) -> None:
         """End a running child's current turn; what waits for it stays in its log.

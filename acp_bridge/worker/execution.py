@@ -306,7 +306,13 @@ class Execution:
             takes_questions=task.takes_questions,
         )
         session = await runtime.take_child(
-            task.header, task.events, choices=choices, place=task.place, client=client
+            task.header,
+            task.events,
+            choices=choices,
+            place=task.place,
+            client=client,
+            system_prompt=task.system_prompt,
+            images=task.images,
         )
         first = len(task.events)
         self._runtime = runtime
@@ -350,13 +356,14 @@ class Execution:
         try:
             match order:
                 case Steer():
-                    await session.steer(order.message)
+                    if not session.has_message(str(order.message["id"])):
+                        await session.steer(order.message)
                 case GiveMode():
                     await session.take_mode(lambda: order.mode)
                 case Cancel():
                     self._cancel(session, order)
                 case Relayed():
-                    pass  # the home puts it into the child's inbox
+                    pass  # the home keeps it, and sends it as its own
                 case _:
                     assert_never(order)
         except BridgeError as failure:

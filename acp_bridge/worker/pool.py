@@ -38,15 +38,23 @@ its lease lapses."""
 class Pool:
     """A worker. ``limit`` is how many runs it works on at once.
 
-    ``say`` is told what happens, a line each, for somebody who watches; ids only.
+    ``say`` is told what happens, a line each, for somebody who watches; ids only. ``warn`` is told
+    that the service is away, once, and that it is back.
     """
 
     def __init__(
-        self, place: Workplace, *, limit: int, say: Callable[[str], None] = lambda _line: None
+        self,
+        place: Workplace,
+        *,
+        limit: int,
+        say: Callable[[str], None] = lambda _line: None,
+        warn: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._place = place
         self._limit = limit
         self._say = say
+        self._warn = warn
+        self._is_away = False
         self._executions: set[Execution] = set()
         self._room = anyio.Event()
         self._waiting = anyio.CancelScope()
@@ -101,15 +109,24 @@ class Pool:
                 if wait_s is None or (not is_known and _is_refusal(error)):
                     raise  # a slip in the command line, most likely
                 logger.warning("no runs are heard of: %s", error.details)
-                self._say(f"{error.details} Trying again.")
+                self._note_service(away=error.details)
                 await anyio.sleep(wait_s)
                 continue
+            self._note_service(away=None)
             backoff.lived()
             is_known = True
             random.shuffle(runs)  # several workers had the same answer
             taken = [await self._take(run, tasks) for run in runs[: self._limit]]
             if runs and not any(taken):
                 await anyio.sleep(random.uniform(CONFLICT_S, 2 * CONFLICT_S))  # noqa: S311
+
+    def _note_service(self, *, away: str | None) -> None:
+        """Tell of a change; ``away`` says why no runs are heard of."""
+        if away is not None and not self._is_away:
+            self._warn(f"{away} Trying again.")
+        elif away is None and self._is_away:
+            self._warn(f"The event service at {self._place.client.address} is back.")
+        self._is_away = away is not None
 
     async def _take(self, run: Run, tasks: anyio.abc.TaskGroup) -> bool:
         """Claim a run, if there is room, and work on it beside the others."""

@@ -19,6 +19,7 @@ from acp_bridge.subagents.remote_payloads import (
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,
+    ChildProgressed,
     ChildSaid,
     ChildStarted,
     CommandsChanged,
@@ -57,6 +58,8 @@ class Teller:
                 yield from self._said(event.child_id, event.event)
             case ChildMessaged():
                 yield ChildMessagedItem(event.parent_id, event.child_id, event.call_id, event.text)
+            case ChildProgressed():
+                return  # what works below a child works beside it
             case ChildFinished():
                 yield ChildFinishedItem(event.parent_id, event.child_id, event.end, event.answer)
             case _:

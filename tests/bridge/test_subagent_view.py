@@ -27,9 +27,62 @@ from acp_bridge.bridge.subagent_history import history
 from acp_bridge.bridge.subagent_view import SubagentView
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.testing.rules.messages import TITLE_CHARS_MAX
-from acp_bridge.vocabulary import CallId, JsonObject, SessionId
+from acp_bridge.vocabulary import (
+    CallId,
+    ChildProgressed,
+    ChildStarted,
+    JsonObject,
+    RuntimeEvent,
+    SessionId,
+)
 
 FORMS = pytest.mark.parametrize("native", [True, False], ids=["native", "fallback"])
+
+
+def standing(*words: str) -> tuple[list[RuntimeEvent], int]:
+    """A story with words on where its child stands; how many events they and all before are."""
+    told = background().told
+    begun = next(n for n, event in enumerate(told, 1) if isinstance(event, ChildStarted))
+    told[begun:begun] = [ChildProgressed(SessionId("kid"), one) for one in words]
+    return told, begun + len(words)
+
+
+def test_natively_a_child_is_described_by_where_it_stands() -> None:
+    told, _ = standing("waits", "works on w1")
+    found = of_kind(sent(told, native=True), "subagent_update")
+    assert [update.get("description", "-") for _, update in found] == [
+        "-", "waits", "works on w1", "",
+    ]  # fmt: skip
+    assert [update.get("title", "-") for _, update in found] == ["reviewer", "-", "-", "-"]
+
+
+def test_natively_a_loaded_child_is_announced_with_where_it_stands() -> None:
+    told, end = standing("waits")
+    shown = view(native=True)
+    for event in told[:end]:
+        shown.project(event)
+    ((_, update),) = shown.running()
+    assert unstructure(update)["description"] == "waits"
+
+
+def test_as_a_call_a_child_says_in_its_title_where_it_stands_and_again_after_a_load() -> None:
+    told, end = standing("waits", "works on w1")
+    shown = view(native=False)
+    titles = [
+        str(unstructure(update).get("title"))
+        for event in told[:end]
+        for _, update in shown.project(event)
+    ]
+    assert titles[-2:] == ["Subagent reviewer: waits", "Subagent reviewer: works on w1"]
+    ((_, update),) = shown.running()
+    assert unstructure(update)["title"] == "Subagent reviewer: works on w1"
+
+
+@FORMS
+def test_where_a_child_stood_is_not_told_after_its_end(native: bool) -> None:
+    late = ChildProgressed(SessionId("kid"), "works")
+    told = background().told
+    assert sent([*told, late], native=native) == sent(told, native=native)
 
 
 # --- native ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ SESSIONS = tuple(SessionId(name) for name in ("s0", "s1", "s2", "s3"))
 CONSUMERS = tuple(ConsumerId(name) for name in ("editor", "driver", "other"))
 TYPES = ("new_message", "run_in_progress", "run_succeeded", "unknown_type")
 OF_OWN = {"new_message"}
-OF_CHILD = {"run_in_progress", "run_succeeded"}
+OF_CHILD = {"new_message", "run_in_progress", "run_succeeded"}
 
 
 def run_event(

@@ -101,6 +101,23 @@ def test_tail_prints_what_is_there_and_what_comes(server: ServerProcess) -> None
         tail.kill()
 
 
+def test_tail_says_that_nobody_has_registered_a_run_yet(server: ServerProcess) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "acp_bridge", "events", "tail", RUN, "--json", "--events",
+         server.url, "--token", "let-me-in"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tail:  # fmt: skip
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert "registered the run run-1 yet: waiting" in tail.stderr.readline()
+        anyio.run(publish_one, server)
+        assert json.loads(tail.stdout.readline())["event_id"] == "e1"
+        tail.kill()
+        assert tail.stderr.read() == ""
+
+
 def test_sigterm_ends_it_in_time_with_streams_open(server: ServerProcess) -> None:
     async def play() -> tuple[int, float]:
         async with client_of(server.url, "let-me-in") as client:

@@ -32,6 +32,7 @@ from acp_bridge.subagents.limits import Limits
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,
+    ChildProgressed,
     ChildSaid,
     ChildStarted,
     Event,
@@ -153,6 +154,10 @@ class Family:
 
     def messaged(self) -> list[ChildMessaged]:
         return [event for event in self.told if isinstance(event, ChildMessaged)]
+
+    def standing(self) -> list[str]:
+        """How children stood with those who execute them."""
+        return [event.words for event in self.told if isinstance(event, ChildProgressed)]
 
     def said(self, child_id: str) -> list[str]:
         """A child's streamed text."""

@@ -27,7 +27,7 @@ from acp_bridge.ports import PermissionAsk
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.driver import REOPEN_S, Outside
 from acp_bridge.runevents.log import open_log
-from acp_bridge.runevents.model import EventDraft, RunEvent, RunId
+from acp_bridge.runevents.model import RUN_IN_PROGRESS, EventDraft, RunEvent, RunId
 from acp_bridge.runevents.runs import Run
 from acp_bridge.runevents.service.serving import Limits as ServiceLimits
 from acp_bridge.sessions import Header, SessionStore
@@ -190,6 +190,19 @@ class Job:
                 self.end = await work.ended()
                 await session.close()
         return begun
+
+    async def begins(self, worker: str = "w1") -> None:
+        """Say that a worker has begun with it."""
+        await self.progress(RUN_IN_PROGRESS, {"worker": worker})
+
+    async def progress(self, event_type: str, payload: JsonObject) -> None:
+        """Publish an event of the run that is shown and forgotten."""
+        self._count += 1
+        draft = EventDraft(
+            event_type, self.run_id, f"{self.execution_id}-{self._count}", NOW,
+            execution_id=self.execution_id, payload=payload,
+        )  # fmt: skip
+        await self.client.publish(self.run_id, [draft])
 
     async def tell_new(self) -> None:
         """Tell the home what the child did since the last time."""

@@ -13,7 +13,7 @@ from remote_rig import Estate, Job, child_of, cut_at
 from acp_bridge.harness.inbox import splice
 from acp_bridge.harness.waiting import WaitingPrompt
 from acp_bridge.ports import PermissionAsk, StopChunk, TextChunk
-from acp_bridge.runevents.model import RunId
+from acp_bridge.runevents.model import RUN_BLOCKED, RunId
 from acp_bridge.sessions import Header, SessionQuery
 from acp_bridge.subagents.catalog import Child, list_children
 from acp_bridge.subagents.limits import Limits
@@ -34,6 +34,7 @@ from acp_bridge.vocabulary import (
     Answer,
     CallId,
     ChildFinished,
+    ChildProgressed,
     ChildSaid,
     ChildStarted,
     Draft,
@@ -122,6 +123,33 @@ async def test_a_remote_child_is_shown_and_stored_as_a_local_one(
         assert ours == local_log
         (descriptor,) = family.rows(job.child_id, "subagent/descriptor")
         assert (descriptor["provider"], descriptor["mode"]) == ("remote", "continuable")
+
+
+async def test_who_works_on_a_child_is_told_as_it_comes(place: Estate) -> None:
+    async with place.home.family({"1": [spawn(), say("ok"), say("ok")]}) as family:
+        turn = family.admit()
+        job = await place.worker.claim()
+        (waits,) = (n for n, e in enumerate(family.told) if isinstance(e, ChildProgressed))
+        started = family.told.index(family.started()[0])
+        assert (family.standing(), waits > started) == (["waits for a worker"], True)
+        await job.begins("w1")
+        await job.progress(RUN_BLOCKED, {})
+        await job.begins("no name for\na title")
+        await family.until(lambda: len(family.standing()) == 4)
+        await job.works(say("done"))
+        await job.tell()
+        await job.settle()
+        assert await ended(turn) == DONE
+        assert family.standing()[1:] == ["works on w1", "is blocked", "works"]
+        assert "works on" not in str(family.log(job.child_id))
+
+
+async def test_rows_say_that_a_child_waits_no_more(place: Estate) -> None:
+    async with place.home.family({"1": [spawn(), say("ok"), say("ok")]}) as family:
+        turn = family.admit()
+        await done(place, say("done"))
+        assert await ended(turn) == DONE
+        assert family.standing() == ["waits for a worker", "works"]
 
 
 async def test_a_fork_begins_elsewhere_with_what_was_said(place: Estate) -> None:

@@ -80,6 +80,8 @@ TASK = Task(
     mode="plan",
     depth_max=3,
     live_max=16,
+    system_prompt="Be kind.",
+    images={"sha256:ab": b"\x89PNG"},
 )
 
 ITEMS: list[Item] = [
@@ -190,6 +192,9 @@ def broken(payload: JsonObject, path: str, value: object) -> JsonObject:
         ("subagents.depth", -1, "task.subagents.depth"),
         ("subagents.limit", True, "task.subagents.limit"),
         ("subagents", None, "task.subagents"),
+        ("system_prompt", 5, "task.system_prompt"),
+        ("images", [], "task.images"),
+        ("images.x", "?", "task.images.x"),
     ],
 )
 def test_what_does_not_fit_in_a_task_is_named(path: str, value: object, field: str) -> None:

@@ -96,6 +96,23 @@ async def test_a_child_at_work_is_running_from_the_start_of_the_next_home(place:
         assert family.said(job.child_id) == ["more"]
 
 
+async def test_a_child_that_nobody_took_waits_for_the_next_home_too(place: Estate) -> None:
+    async with place.home.family({"1": [spawn(), say("a")]}, leaves=True) as family:
+        family.admit()
+        await family.until(family.started)
+        await place.state_of_child(child_of(family), "waiting")
+        root_id = family.root.session_id
+    async with place.home.family({"1": [say("noted")]}, session_id=root_id) as family:
+        await family.until(lambda: family.standing() == ["waits for a worker"])
+        job = await place.worker.claim()
+        await job.begins()
+        await family.until(lambda: family.standing()[1:] == ["works on w1"])
+        await job.works(say("whole"))
+        await job.tell()
+        await job.settle()
+        await settled_notice(place, family)
+
+
 async def test_an_open_question_is_asked_again_by_the_next_home(place: Estate) -> None:
     asked = anyio.Event()
 

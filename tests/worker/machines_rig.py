@@ -24,13 +24,16 @@ HOME_ADDRESS, WORKER_ADDRESS = "10.77.7.1", "10.77.7.2"
 
 
 class Machines:
-    """A home's machine with the service, and workers, on the same machine or over a link."""
+    """A home's machine with the service, and workers, on the same machine or over a link.
 
-    def __init__(self, root: Path, link: "Link | None" = None) -> None:
+    ``log`` is the address of the service's log; None: SQLite.
+    """
+
+    def __init__(self, root: Path, link: "Link | None" = None, *, log: str | None = None) -> None:
         self.place = Place(root)
         self.link = link
         self.server = ServerProcess(
-            f"sqlite:{root / 'events.sqlite'}",
+            log or f"sqlite:{root / 'events.sqlite'}",
             token=None if link is None else TOKEN,
             host="127.0.0.1" if link is None else HOME_ADDRESS,
             before=() if link is None else link.at_home,

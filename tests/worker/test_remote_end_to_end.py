@@ -2,12 +2,14 @@
 
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from machines_rig import DELEGATE, NESTED, Machines, live_pid, said, stop_reason, until_said
 from process_rig import Bridge, Message, eventually
+from redis_rig import redis_server
 from worker_rig import bash, call, text
 
 from acp_bridge.runevents.runs import LEASE_MS
@@ -17,11 +19,20 @@ pytestmark = pytest.mark.process
 LAPSE_S = LEASE_MS / 1000 + 10
 
 
+BOTH_LOGS = pytest.mark.parametrize("machines", ["sqlite", "redis"], indirect=True)
+
+
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    made = Machines(tmp_path)
-    yield made
-    made.stop()
+def machines(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machines]:
+    with ExitStack() as stack:
+        log = None
+        if getattr(request, "param", "sqlite") == "redis":
+            folder = tmp_path / "redis"
+            folder.mkdir()
+            log = stack.enter_context(redis_server(folder)).url
+        made = Machines(tmp_path, log=log)
+        stack.callback(made.stop)
+        yield made
 
 
 def runs_shown(bridge: Bridge) -> list[Message]:
@@ -50,9 +61,47 @@ def test_a_remote_child_shows_asks_and_answers_as_a_local_one(machines: Machines
         assert bridge.text() == "Waiting.It found it."
         (shown,) = runs_shown(bridge)
         assert shown["title"] == "Subagent look"
+        titles = [str(update.get("title")) for update in bridge.updates()]
+        waits = titles.index("Subagent look: waits for a worker")
+        assert titles.index("Subagent look: works on w1") > waits
     assert (place.work / "found").exists()
     (log,) = machines.children(session).values()
     assert said(log) == ["I look. ", "Found."]
+
+
+def is_asked_after(first: Message, message: Message) -> bool:
+    return bool(message.get("method") == first["method"] and message["id"] != first["id"])
+
+
+@BOTH_LOGS
+def test_a_question_outlives_the_service_it_came_by(machines: Machines) -> None:
+    place = machines.place
+    place.script([DELEGATE], text("Waiting."), text("It found it."))
+    pieces = [item for n in range(40) for item in (*text(f"piece {n} "), {"delay_ms": 25})]
+    whole = "".join(f"piece {n} " for n in range(40))
+    place.script([bash("echo found > found")], [*pieces, bash("echo more", "c2")], agent="1/1")
+    place.script(text("Found."), agent="1/1")
+    machines.worker("w1")
+    with machines.bridge() as bridge:
+        bridge.hello(subagents={})
+        session = bridge.new(place.work)
+        prompt = bridge.prompt(session)
+        first = bridge.asked()
+        machines.server.kill()
+        machines.server.start()
+        bridge.allow(first)  # to a service that was not there when it was asked
+        (child,) = machines.children(session)
+        until_said(bridge, child, len(whole) // 3)
+        machines.server.kill()
+        machines.server.start()
+        bridge.allow(bridge.wait_for(lambda message: is_asked_after(first, message)))
+        assert stop_reason(bridge, prompt, wait_s=60) == "end_turn"
+        assert bridge.text(child) == f"{whole}Found."
+    assert (place.work / "found").exists()
+    (log,) = machines.children(session).values()
+    assert said(log) == [whole, "Found."]
+    decided = [event for event in log if event.type == "approval/decided"]
+    assert len(decided) == 2
 
 
 def test_a_question_of_a_remote_child_is_put_to_the_editors_user(machines: Machines) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 import pytest
@@ -51,7 +52,13 @@ async def runtime_of(
 
 
 async def taken(
-    runtime: EmbeddedRuntime, folder: Path, model: Cast, events: list[Event] | None = None
+    runtime: EmbeddedRuntime,
+    folder: Path,
+    model: Cast,
+    events: list[Event] | None = None,
+    *,
+    system_prompt: str = "",
+    images: Mapping[str, bytes] = MappingProxyType({}),
 ) -> HarnessSession:
     header = Header(
         session_id="child",
@@ -67,6 +74,8 @@ async def taken(
         choices=Choices("ask", model),
         place="4/2",
         client=FakeClient(),
+        system_prompt=system_prompt,
+        images=images,
     )
 
 
@@ -80,6 +89,19 @@ async def test_it_works_in_the_place_that_it_is_given(tmp_path: Path) -> None:
         assert len(model.requests("4/2")) == 1
         await session.close()
         assert runtime.live(SessionId("child")) is None
+
+
+async def test_its_model_gets_what_the_editor_at_home_gave(tmp_path: Path) -> None:
+    model, image = Cast({"4/2": [say("Done.")]}), f"sha256:{'ab' * 32}"
+    async with runtime_of(tmp_path, model) as runtime:
+        session = await taken(
+            runtime, tmp_path, model, system_prompt="Be kind.", images={image: b"png"}
+        )
+        await session.awake().ended()
+        (request,) = model.requests("4/2")
+        assert "Be kind." in request.system
+        assert request.find_image is not None
+        assert await request.find_image(image) == b"png"
 
 
 async def test_it_waits_for_its_mcp_servers_before_it_begins(tmp_path: Path) -> None:

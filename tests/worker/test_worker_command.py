@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from process_rig import eventually
 from serving_process import ServerProcess
 from worker_rig import WAIT_S
 
@@ -81,6 +82,38 @@ def test_a_wrong_token_ends_it_with_a_sentence(tmp_path: Path) -> None:
     log = (tmp_path / "home" / "logs" / "acp-bridge.log").read_text()
     assert "The token is missing or wrong" in log
     assert "not-this-one" not in log
+
+
+def test_without_a_terminal_it_says_once_that_the_service_is_away_and_back(tmp_path: Path) -> None:
+    server = ServerProcess(f"sqlite:{tmp_path / 'events.sqlite'}", token="let-me-in")
+    server.start()
+    env = {**os.environ, "ACP_BRIDGE_EVENTS_TOKEN": "let-me-in"}
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "acp_bridge", "worker", "--home", str(tmp_path / "home"),
+             "--events", server.url, "--name", "w1"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        ) as worker:  # fmt: skip
+            assert worker.stderr is not None
+            log = tmp_path / "home" / "logs" / "acp-bridge.log"
+            eventually(lambda: log.exists() and "worker w1 begins" in log.read_text())
+            server.kill()
+            away = worker.stderr.readline()
+            # It has tried in vain once more by then, in silence.
+            eventually(lambda: log.read_text().count("no runs are heard of") > 1)
+            server.start()
+            back = worker.stderr.readline()
+            worker.terminate()
+            assert worker.wait(WAIT_S) == 0
+            assert worker.stderr.read() == ""
+    finally:
+        server.stop()
+    assert f"at {server.url} is not reached" in away
+    assert f"The event service at {server.url} is back." in back
+    assert "let-me-in" not in away + back + log.read_text()
 
 
 def test_on_a_terminal_it_says_what_happens(tmp_path: Path) -> None:

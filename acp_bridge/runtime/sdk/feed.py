@@ -11,6 +11,7 @@ from acp_bridge.sessions.events import row_from_event
 from acp_bridge.vocabulary import (
     ChildFinished,
     ChildMessaged,
+    ChildProgressed,
     ChildSaid,
     ChildStarted,
     CommandsChanged,
@@ -84,7 +85,9 @@ class Feed:
                 return self._started(event)
             case ChildFinished():
                 return self._finished(event)
-            case ChildSaid() | ChildMessaged() | OptionsChanged() | CommandsChanged():
+            case ChildSaid() | ChildMessaged() | ChildProgressed():
+                return []
+            case OptionsChanged() | CommandsChanged():
                 return []
             case StreamDelta() | ToolPreview() | ToolOutput() | ToolTerminal():
                 return []
