@@ -397,6 +397,7 @@ def _write_input(folder: Path, description: str, made: Steps, flags: Iterable[st
         head |= {"process": True, "flags": [*flags]}
     if made.client and made.client != {"clientCapabilities": {}}:
         head["client"] = made.client
+    head["order"] = "by call"
     lines = [f"  {json.dumps(name)}: {_json(value)}," for name, value in head.items()]
     steps = ",\n".join(f"    {_json(step)}" for step in made.steps)
     text = "\n".join(["{", *lines, '  "steps": [', steps, "  ]", "}", ""])
