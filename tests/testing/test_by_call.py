@@ -9,14 +9,14 @@ import pytest
 from acp_bridge.testing.by_call import Owners, lines_by_call, messages_by_call, rows_by_call
 from acp_bridge.testing.scenario import load
 from acp_bridge.testing.transcript import Entry, Line, read
-from acp_bridge.vocabulary import JsonObject
+from acp_bridge.vocabulary import JsonObject, JsonValue
 
 
-def update(**members: object) -> JsonObject:
-    return {"method": "session/update", "params": {"sessionId": "s", "update": dict(members)}}  # type: ignore[dict-item]
+def update(**members: JsonValue) -> JsonObject:
+    return {"method": "session/update", "params": {"sessionId": "s", "update": members}}
 
 
-def call(call_id: str, **members: object) -> JsonObject:
+def call(call_id: str, **members: JsonValue) -> JsonObject:
     return update(sessionUpdate="tool_call", toolCallId=call_id, **members)
 
 
@@ -73,19 +73,20 @@ def test_messages_of_calls_beside_each_other_are_pinned_in_one_order() -> None:
 
 
 def test_what_the_model_says_between_calls_keeps_its_place() -> None:
-    messages = [call("c2"), done("c2"), WORD, call("c1"), done("c1"), {"id": "p", "result": {}}]
+    end: JsonObject = {"id": "p", "result": {}}
+    messages = [call("c2"), done("c2"), WORD, call("c1"), done("c1"), end]
     lines = to_client(messages)
     assert lines_by_call(lines, Owners(lines)) == lines
 
 
-def row(seq: int, kind: str, **data: object) -> JsonObject:
-    return {"seq": seq, "type": kind, "data": dict(data)}  # type: ignore[dict-item]
+def row(seq: int, kind: str, **data: JsonValue) -> JsonObject:
+    return {"seq": seq, "type": kind, "data": data}
 
 
 def test_rows_are_numbered_in_the_order_of_the_calls() -> None:
     header: JsonObject = {"type": "session", "id": "s"}
     result: JsonObject = {**row(5, "tool/result", message={"toolCallId": "c1"})}
-    rows = [
+    rows: list[JsonObject] = [
         header,
         row(0, "assistant/message"),
         row(1, "tool/call", callId="c1"),

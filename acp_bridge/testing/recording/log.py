@@ -170,19 +170,35 @@ def calls_of(family: Family) -> list[Call]:
     return [call for place, log in family.logs.items() for call in _calls(place, log)]
 
 
-def results_of(family: Family) -> Iterator[tuple[tuple[str, int], JsonValue]]:
-    """What each good tool result tells of files, in the order of time, by the answer it is of."""
-    found: list[tuple[int, int, tuple[str, int], JsonValue]] = []
+@attrs.frozen(slots=True)
+class Result:
+    """What a good tool result tells of files; ``asked``: the answer that it is of."""
+
+    asked: tuple[str, int]
+    tool: str
+    text: str
+    meta: JsonObject
+
+
+def results_of(family: Family) -> list[Result]:
+    """Every good tool result, in the order of time."""
+    found: list[tuple[int, int, Result]] = []
     for place, log in family.logs.items():
         number = -1
+        tools: dict[str, str] = {}
         for event in own_range(log):
             number += event.type in ANSWERS
-            if event.type == "tool/result" and event.surface_op == "append":
-                data = obj(event.data)
-                if obj(data.get("message")).get("isError") is not True:
-                    found.append((event.time_ms, event.seq, (place, number), data.get("meta")))
-    for _, _, asked, meta in sorted(found, key=lambda one: one[:2]):
-        yield asked, meta
+            data = obj(event.data)
+            message = obj(data.get("message"))
+            if event.type == "tool/call":
+                tools[str(data.get("callId"))] = str(data.get("name"))
+            elif event.type != "tool/result" or event.surface_op != "append":
+                continue
+            elif message.get("isError") is not True:
+                tool = tools.get(str(message.get("toolCallId")), "")
+                one = Result((place, number), tool, _text(message), obj(data.get("meta")))
+                found.append((event.time_ms, event.seq, one))
+    return [one for *_, one in sorted(found, key=lambda one: one[:2])]
 
 
 def turns_of(log: StoredLog, notes: list[str]) -> list[Turn]:
@@ -332,14 +348,12 @@ def _done(
     for call_id, (name, arguments) in calls.items():
         data = results.get(call_id)
         message = obj((data or {}).get("message"))
-        blocks = map(obj, arr(message.get("content")))
-        text = "\n".join(str(b["text"]) for b in blocks if b.get("type") == "text")
         yield Call(
             place,
             call_id,
             name,
             arguments,
-            None if data is None else text,
+            None if data is None else _text(message),
             obj((data or {}).get("meta")),
             message.get("isError") is True,
             text_or_none(obj((data or {}).get("error")).get("code")),
@@ -348,6 +362,11 @@ def _done(
     calls.clear()
     results.clear()
     decided.clear()
+
+
+def _text(message: JsonObject) -> str:
+    blocks = map(obj, arr(message.get("content")))
+    return "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
 
 
 def _items(

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,14 @@ from acp_bridge.testing.runner import prepare, release
 from acp_bridge.testing.scenario import load
 from acp_bridge.testing.transcript import Entry, entries_from_trace, obj
 from acp_bridge.vocabulary import JsonObject, JsonValue
+
+HEADS_MAX = 6
+"""How many differences of two runs are told: the first ones say which part is not steady."""
+
+HEAD_CHARS_MAX = 160
+
+LAST_MESSAGES = 3
+"""How many messages before a failure are told."""
 
 
 @attrs.frozen(slots=True)
@@ -86,7 +94,7 @@ def record_session(store: SessionStore, home: Path, session_id: str, into: Path)
         first = _files(draft, folder, place_folder / "first")
         _write_files(draft / "expected", first)
         second = _files(draft, folder, place_folder / "second")
-        unsteady = differences(draft / "expected", second)
+        unsteady = _heads(differences(draft / "expected", second))
         _publish(draft, folder)
     return Report(folder, recording.notes(), told, unsteady)
 
@@ -211,7 +219,7 @@ class _Recording:
             why = "the session could not be lived through again"
             if _has_overlap(self._family):
                 why += " (a prompt was sent while subagents worked, which is not carried over)"
-            raise ScenarioError(f"{why}: {failure}")
+            raise ScenarioError(f"{why}: {_last_words(str(failure))}")
         return place, client
 
     def write_input(self, folder: Path, place: Place, client: ReliveClient) -> None:
@@ -257,16 +265,9 @@ class _Recording:
         root = self._family.root
         if root.header.is_seeded:
             notes.append("the session is a fork: its source's turns are played as its own")
-        notes += [
-            f"call {call.call_id} looks for files with {call.name}: it finds those that are known"
-            for call in self._calls
-            if call.name in {"grep", "glob"}
-        ]
-        notes += [
-            f"the output of command {call.call_id} was too long for the log: its start is shown"
-            for call in self._calls
-            if "outputFile" in call.meta
-        ]
+        if long := [call.call_id for call in self._calls if "outputFile" in call.meta]:
+            ids = ", ".join(long)
+            notes.append(f"of commands with too much output for the log, its start is shown: {ids}")
         return list(dict.fromkeys(notes))
 
     def _blocks(self, prompt: Iterable[JsonValue]) -> tuple[JsonValue, ...]:
@@ -379,6 +380,19 @@ def _files(draft: Path, folder: Path, place: Path) -> Files:
     place.mkdir()
     outcome = anyio.run(played, draft, place)
     return expected_files(outcome, Shared.read(folder.parent / "_shared"))
+
+
+def _heads(found: Sequence[str]) -> list[str]:
+    """Where files differ, a line each: how can be read in them."""
+    heads = [one.partition("\n")[0].rstrip(":")[:HEAD_CHARS_MAX] for one in found[:HEADS_MAX]]
+    left = len(found) - HEADS_MAX
+    return [*heads, f"and {left} more"] if left > 0 else heads
+
+
+def _last_words(failure: str) -> str:
+    """What went wrong, and the last messages before it."""
+    head, *messages = failure.split("\n")
+    return "\n".join([head, *(one[:HEAD_CHARS_MAX] for one in messages[-LAST_MESSAGES:])])
 
 
 def _write_files(folder: Path, files: Files) -> None:
