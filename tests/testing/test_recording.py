@@ -49,6 +49,7 @@ def files_of(folder: Path) -> str:
         "edit-allowed",
         "write-rejected",
         "multi-turn",
+        "steering",
         "prompt-image",
         "model-failure",
         "model-retries",

@@ -71,6 +71,18 @@ class Said:
 
 
 @attrs.frozen(slots=True)
+class Steered:
+    """What the user said while a turn ran: the answer of then, which is of the session's nth step.
+
+    The model saw it behind that answer and its calls.
+    """
+
+    number: int
+    step: int
+    words: tuple[JsonValue, ...]
+
+
+@attrs.frozen(slots=True)
 class Turn:
     """A turn of the session: what was sent to it, what was answered, whether it was cancelled.
 
@@ -82,6 +94,7 @@ class Turn:
     answers: tuple[Said, ...]
     is_cancelled: bool
     ordinal: int = 0
+    steered: tuple[Steered, ...] = ()
 
 
 def family_of(session_id: str, read: Callable[[str], StoredLog | None]) -> Family:
@@ -236,7 +249,9 @@ class _Turns:
         self._mode = "ask"
         self._prompts: list[tuple[JsonValue, ...]] = []
         self._answers: list[Said] = []
+        self._steered: list[Steered] = []
         self._number = 0
+        self._steps = 0
         self._ended = 0
         self._open = False
 
@@ -257,10 +272,13 @@ class _Turns:
                 else:
                     self._notes.append(f"the command {words} is left out")
             case "turn/start":
-                self._prompts, self._answers, self._open = [], [], True
+                self._prompts, self._answers, self._steered = [], [], []
+                self._open = True
                 self._mode = self._now()
+            case "step/start":
+                self._steps += 1
             case "user/message" if obj(data.get("source")).get("kind") == "user":
-                self._prompts.append(tuple(arr(data.get("content"))))
+                self._said(tuple(arr(data.get("content"))))
             case "assistant/message" | "assistant/attempt":
                 self._answers.append(said_of(event, self._number))
                 self._number += 1
@@ -271,6 +289,13 @@ class _Turns:
 
     def _now(self) -> str:
         return mode_from_log(self._sandbox, self._policy, planning=self._planning)
+
+    def _said(self, words: tuple[JsonValue, ...]) -> None:
+        if self._open and self._answers:
+            # Its row stands behind the start of the step that first shows it to the model.
+            self._steered.append(Steered(self._answers[-1].number, self._steps - 1, words))
+        else:
+            self._prompts.append(words)
 
     def _end(self, data: JsonObject) -> None:
         kind = obj(data.get("reason")).get("kind")
@@ -285,7 +310,7 @@ class _Turns:
             self._prompts = []
         if len(self._prompts) > 1:
             self._notes.append(
-                f"turn {number} took further input while it ran; it is sent after it"
+                f"turn {number} began with more than one prompt; they are sent one by one"
             )
         if self._now() != self._mode:
             self._notes.append(
@@ -295,7 +320,14 @@ class _Turns:
         cancelled = kind in ENDED_BADLY
         self._ended += 1
         self.turns.append(
-            Turn(tuple(self._prompts), self._mode, tuple(self._answers), cancelled, self._ended)
+            Turn(
+                tuple(self._prompts),
+                self._mode,
+                tuple(self._answers),
+                cancelled,
+                self._ended,
+                tuple(self._steered),
+            )
         )
         self._open = False
 

@@ -29,6 +29,7 @@ from acp_bridge.testing.recording.likeness import named, unlike, updates_of
 from acp_bridge.testing.recording.log import (
     ANSWERS,
     Family,
+    Turn,
     calls_of,
     family_of,
     own_range,
@@ -147,7 +148,13 @@ class _Recording:
         self._workspace = workspace_of(results_of(family), placer)
         self._turns = turns_of(family.root, self._notes)
         self._turns = [
-            attrs.evolve(turn, prompts=tuple(map(self._blocks, turn.prompts)))
+            attrs.evolve(
+                turn,
+                prompts=tuple(map(self._blocks, turn.prompts)),
+                steered=tuple(
+                    attrs.evolve(one, words=self._blocks(one.words)) for one in turn.steered
+                ),
+            )
             for turn in self._turns
         ]
         if not _is_ours(family.root) and any(call.decision == "rejected" for call in self._calls):
@@ -157,6 +164,7 @@ class _Recording:
                 "the other program's calls were rejected: the mode is ask throughout"
             )
         self._gates = self._gates_of_writes()
+        self._turns = [self._with_gates(turn) for turn in self._turns]
         self._child_gates = _child_gates(family)
         self._flags = ["--execution", "client"] if self._has_commands else []
 
@@ -203,7 +211,7 @@ class _Recording:
             client = ReliveClient(wire, entries, plan, self._placer, place.cwd)
             try:
                 await client.live(
-                    turns_ended=partial(_turns_ended, place.home),
+                    stored=partial(_stored, place.home),
                     release=partial(release, place),
                 )
                 await agent.end_input()
@@ -287,6 +295,22 @@ class _Recording:
                 self._notes.append(f"a prompt's {block.get('type')} is not in the store: left out")
         return tuple(blocks) or ({"type": "text", "text": "(nothing that was kept)"},)
 
+    def _with_gates(self, turn: Turn) -> Turn:
+        """Waits in the answers that the user spoke during; what none can hold is a prompt."""
+        prompts, steered = list(turn.prompts), []
+        for one in turn.steered:
+            asked = ("1", one.number)
+            is_shared = asked in self._workspace.writes or len(self._family.logs) > 1
+            if turn.is_cancelled or is_shared:
+                prompts.append(one.words)
+                self._notes.append(
+                    f"turn {turn.ordinal} took further input while it ran; it is sent after it"
+                )
+                continue
+            self._gates.setdefault(asked, f"said-{one.step}")
+            steered.append(one)
+        return attrs.evolve(turn, prompts=tuple(prompts), steered=tuple(steered))
+
     def _gates_of_writes(self) -> dict[tuple[str, int], str]:
         """Waits before the answers that somebody else's change came before."""
         firsts = {turn.answers[0].number for turn in self._turns if turn.answers and turn.prompts}
@@ -367,10 +391,11 @@ def _read(store: SessionStore, wanted: str, session_id: str) -> StoredLog | None
         return None
 
 
-def _turns_ended(home: Path) -> int:
+def _stored(home: Path, row: str) -> int:
+    """How many rows of a type the logs of a home hold."""
     store = SessionStore(home / "sessions", clock=lambda: 0)
     return sum(
-        event.type == "turn/end"
+        event.type == row
         for summary in store.list().sessions
         for event in store.read(summary.session_id).events
     )
