@@ -12,7 +12,7 @@ from acp_bridge.vocabulary import Event
 REPO = Path(__file__).parents[1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 

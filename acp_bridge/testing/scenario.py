@@ -12,7 +12,7 @@ each other come in no promised order; without it, all is pinned as it came. Reco
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -337,6 +337,3 @@ _STEPS: dict[str, Callable[[JsonValue], Step]] = {
     "restart": lambda _: Stop("restart"),
     "kill": lambda _: Stop("kill"),
 }
-
-STEP_WORDS: Sequence[str] = tuple(_STEPS)
-"""Every step that `input.json` may use."""

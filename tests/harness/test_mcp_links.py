@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import attrs
@@ -11,7 +10,7 @@ from mcp_rig import Served, serving
 from tool_world import World
 
 from acp_bridge.errors import McpServerError
-from acp_bridge.harness.mcp.servers import SessionTools, Surroundings
+from acp_bridge.harness.mcp.servers import CLOSE_WAIT_S, SessionTools, Surroundings
 from acp_bridge.harness.mcp.tool import Connection, ListedTool
 from acp_bridge.vocabulary import JsonObject, McpServer, StdioServer
 
@@ -73,11 +72,6 @@ class Fakes:
             yield served
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 async def test_the_order_of_tools_does_not_depend_on_who_was_faster(world: World) -> None:
     fakes = Fakes()
     async with fakes.serving(world) as served:
@@ -128,7 +122,7 @@ async def test_a_list_that_changed_is_fetched_again(world: World) -> None:
 async def test_a_session_that_closes_leaves_who_is_still_connecting(world: World) -> None:
     fakes = Fakes()
     fakes.by_name["x"].there.set()
-    with anyio.fail_after(2):
+    with anyio.fail_after(CLOSE_WAIT_S - 1):
         async with fakes.serving(world) as served:
             await served.offers("mcp__x__a")
     assert fakes.by_name["x"].left.is_set()

@@ -29,7 +29,7 @@ from acp_bridge.vocabulary import (
 from acp_bridge.wire.endpoint import Reply
 from acp_bridge.wire.messages import Notification, Request, error_parts
 
-WAIT_S = 5.0
+WAIT_S = 20.0
 ROOT, CHILD, GRANDCHILD = SessionId("root"), SessionId("child"), SessionId("grand")
 
 

@@ -48,7 +48,7 @@ from acp_bridge.vocabulary import (
 if TYPE_CHECKING:
     from acp_bridge.subagents.remote_home import RemoteHome
 
-WAIT_S = 5.0
+WAIT_S = 20.0
 
 
 def say(text: str) -> Said:
