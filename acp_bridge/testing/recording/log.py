@@ -109,7 +109,10 @@ def family_of(session_id: str, read: Callable[[str], StoredLog | None]) -> Famil
             missing.append(one)
             return
         stored.append(log)
-        logs[place] = log = attrs.evolve(log, events=_with_lost_answers(log.events))
+        # Whatever the session was to others, here it is the root, and its seed is its own.
+        header = attrs.evolve(log.header, origin=None) if place == "1" else log.header
+        log = attrs.evolve(log, header=header, events=_with_lost_answers(log.events))
+        logs[place] = log
         children = [e for e in own_range(log) if e.type == "subagent/catalog"]
         for number, event in enumerate(children, start=1):
             take(str(obj(event.data).get("childId")), f"{place}/{number}")
@@ -265,7 +268,7 @@ class _Turns:
             case "plan/mode":
                 self._planning = data.get("active") is True
             case "command/run":
-                words = f"/{data.get('name')} {data.get('args') or ''}".rstrip()
+                words = f"/{data.get('name')} {str(data.get('args') or '').strip()}".rstrip()
                 block: JsonValue = {"type": "text", "text": words}
                 if event.seq in self._commands:
                     self.turns.append(Turn(((block,),), self._now(), (), is_cancelled=False))
