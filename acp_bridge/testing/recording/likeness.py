@@ -152,7 +152,9 @@ def _call(item: JsonObject | None, again: JsonObject | None) -> Iterator[tuple[s
         yield ("is not there in the scenario" if item else "is there in the scenario alone"), ""
         return
     texts = _text(item.get("rawOutput")), _text(again.get("rawOutput"))
-    example = f": it was {_quoted(*texts)}, in the scenario {_quoted(*reversed(texts))}"
+    example = ""
+    if texts[0] != texts[1]:
+        example = f": it was {_quoted(*texts)}, in the scenario {_quoted(*reversed(texts))}"
     if item.get("status") != again.get("status"):
         yield f"{item.get('status')} in the session, {again.get('status')} in the scenario", example
     elif texts[0] != texts[1]:
