@@ -4,7 +4,8 @@ Session ids become ``session-1`` in the order of creation, a child's ``session-1
 stored before, or that an SDK client chose, stays. Other random ids become ``{{id 1}}`` by first
 appearance in the file; times become 0 or ``{{time}}``; the working folder, the home and our version
 become ``{{cwd}}``, ``{{home}}`` and ``{{version}}``. Each file has one JSON object a line with
-sorted keys. A value that is pinned under `_shared/` is shown as ``{"$shared": name}``.
+sorted keys. A value that is pinned under `_shared/` is shown as ``{"$shared": name}``. Where the
+scenario asks for it, what calls of one answer did stands call by call: see `by_call`.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import attrs
 
+from acp_bridge.testing.by_call import Owners, lines_by_call, messages_by_call, rows_by_call
 from acp_bridge.testing.runner import Outcome
 from acp_bridge.testing.transcript import Line, arr, child_of, obj, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
@@ -169,12 +171,15 @@ def expected_files(outcome: Outcome, shared: Shared, ids: Sequence[str] = ()) ->
 
     Logs and model requests are there if the agent wrote any; ``ids`` as for `Normaliser`.
     """
+    by_call = outcome.scenario.by_call
     logs = stored_logs(outcome.place.home)
     normaliser = Normaliser(outcome, logs, shared, ids)
     files: Files = {"wire": _wire(outcome, normaliser)}
     if logs:
         files["sessions"] = {
-            _file_name(normaliser.sessions.get(_id(log), "unknown")): normaliser.file(log)
+            _file_name(normaliser.sessions.get(_id(log), "unknown")): normaliser.file(
+                rows_by_call(log) if by_call else log
+            )
             for log in logs
         }
     if requests := model_requests(outcome):
@@ -196,6 +201,8 @@ def model_requests(outcome: Outcome) -> list[JsonObject]:
     """What the model was asked, by agent and, within one agent, in order."""
     path = outcome.place.model_requests
     found = _json_lines(path.read_bytes()) if path.exists() else []
+    if outcome.scenario.by_call:
+        found = [{**one, "messages": messages_by_call(arr(one.get("messages")))} for one in found]
     return sorted(found, key=lambda request: str(request.get("agent")))
 
 
@@ -205,19 +212,30 @@ def _wire(outcome: Outcome, normaliser: Normaliser) -> Files:
     What is told of a subagent's work on another session stands in the subagent's file: it comes
     beside what that session does, in no order of its own.
     """
-    by_file: dict[str, list[JsonValue]] = defaultdict(list)
-    run_of: dict[str, int] = {}
-    asked: dict[str, dict[str, JsonValue]] = defaultdict(dict)
-    for line in outcome.lines:
+    by_file: dict[str, list[Line]] = defaultdict(list)
+    lines = outcome.lines
+    for line in lines:
         if line.entry.to != "client":
             continue
         label = normaliser.sessions.get(_worker(line, normaliser.sessions) or line.session or "")
-        name = "connection.jsonl" if label is None else _file_name(label)
-        if run_of.setdefault(name, line.entry.run) != line.entry.run:
-            by_file[name].append({"$run": line.entry.run})
-            run_of[name] = line.entry.run
-        by_file[name].append(_as_seen(line, asked[name]))
-    return {name: normaliser.file(_joined(values)) for name, values in sorted(by_file.items())}
+        by_file["connection.jsonl" if label is None else _file_name(label)].append(line)
+    if outcome.scenario.by_call:
+        owners = Owners(lines)
+        by_file = {name: lines_by_call(found, owners) for name, found in by_file.items()}
+    return {name: normaliser.file(_joined(_seen(found))) for name, found in sorted(by_file.items())}
+
+
+def _seen(lines: Iterable[Line]) -> list[JsonValue]:
+    """One file's messages; ``{"$run": N}`` stands where the agent was started again."""
+    made: list[JsonValue] = []
+    run: int | None = None
+    asked: dict[str, JsonValue] = {}
+    for line in lines:
+        if run is not None and line.entry.run != run:
+            made.append({"$run": line.entry.run})
+        run = line.entry.run
+        made.append(_as_seen(line, asked))
+    return made
 
 
 def _worker(line: Line, labels: dict[str, str]) -> str | None:

@@ -7,6 +7,8 @@ hold whatever `expected/` says; `answer` answers an awaited client request; `rel
 scripted model's wait go on; `write` changes a file as the user would; `fork` forks a session in the
 store; `restart` closes stdin, waits for the exit and starts again on the same home; `kill` does so
 without a warning. ``"wire": "sdk"`` beside the steps plays them over the SDK's wire instead of ACP.
+``"order": "by call"`` pins what calls of one answer do call by call, since calls that run beside
+each other come in no promised order; without it, all is pinned as it came. Recorded ones have it.
 """
 
 import json
@@ -157,9 +159,10 @@ class Scenario:
     flags: tuple[str, ...]
     steps: tuple[Step, ...]
     wire: Wire = "acp"
+    by_call: bool = False
 
 
-_MEMBERS = {"description", "client", "initialize", "process", "flags", "steps", "wire"}
+_MEMBERS = {"description", "client", "initialize", "process", "flags", "steps", "wire", "order"}
 
 
 def load(folder: Path) -> Scenario:
@@ -183,6 +186,9 @@ def load(folder: Path) -> Scenario:
     wire = whole.get("wire", "acp")
     if wire not in {"acp", "sdk"}:
         raise ValueError(f"{folder.name}/input.json has an unknown wire: {wire!r}")
+    order = whole.get("order")
+    if order not in {None, "by call"}:
+        raise ValueError(f"{folder.name}/input.json has an unknown order: {order!r}")
     client = obj(whole.get("client")) if whole.get("initialize", True) else None
     return Scenario(
         folder=folder,
@@ -195,6 +201,7 @@ def load(folder: Path) -> Scenario:
             for number, step in enumerate(arr(whole.get("steps")), start=1)
         ),
         wire="sdk" if wire == "sdk" else "acp",
+        by_call=order == "by call",
     )
 
 

@@ -49,6 +49,7 @@ def files_of(folder: Path) -> str:
         "edit-allowed",
         "write-rejected",
         "multi-turn",
+        "steering",
         "prompt-image",
         "model-failure",
         "model-retries",
@@ -77,9 +78,7 @@ def test_a_load_of_the_scenario_shows_what_one_of_the_session_does(
 @pytest.mark.parametrize("name", ["cancel-while-a-tool-runs", "allow-always-bash", "process-turn"])
 def test_commands_are_answered_and_never_run(name: str, tmp_path: Path) -> None:
     report = recorded(SNAPSHOTS / name, tmp_path)
-    assert report.unlike == []
-    if name != "cancel-while-a-tool-runs":  # a question beside a command: either may come first
-        assert report.unsteady == []
+    assert (report.unlike, report.unsteady) == ([], [])
     assert ["commands do not run" in note for note in report.notes] == [True]
     scenario = load(report.folder)
     assert scenario.flags == ("--execution", "client")
@@ -235,13 +234,31 @@ def test_a_session_of_the_real_runtime_is_carried_over_whole(
     assert (report.notes, report.unlike, report.unsteady) == (notes, [], [])
 
 
-def test_what_the_harness_has_not_is_told_call_by_call(tmp_path: Path) -> None:
+def test_tools_that_the_harness_has_not_are_told_at_once(tmp_path: Path) -> None:
     store = SessionStore(HOMES / "tools" / "sessions", clock=lambda: 0)
     report = record_session(store, HOMES / "tools", "tools", tmp_path / "recorded")
     assert report.unsteady == []
-    told = [line for line in report.unlike if "call_97cdef77 (create_goal)" in line]
-    assert ["unknown tool" in line or "status was" in line for line in told] == [True, True]
-    assert not any("todo" in line for line in report.unlike)
+    (told,) = report.unlike
+    assert told.startswith("the harness has no such tools, so their calls fail: create_goal, ")
+    assert "todo" not in told
+
+
+def test_what_a_search_found_is_there_to_be_found_again(scenario: Path, tmp_path: Path) -> None:
+    (scenario / "workspace" / "a.txt").write_text("one\ntwo\n")
+    (scenario / "workspace" / "b.txt").write_text("one\nthree\n")
+    answers = [
+        [tool("c1", "glob", pattern="*.txt")],
+        [tool("c2", "grep", pattern="thr")],
+        [{"text": "Found."}],
+    ]
+    write(scenario, [NEW, prompt(1, "Look.")], answers)
+    report = recorded(scenario, tmp_path)
+    assert report.notes == [
+        "only a search found these, so no more than its lines are in them: a.txt, b.txt"
+    ]
+    assert (report.unlike, report.unsteady) == ([], [])
+    assert (report.folder / "workspace" / "a.txt").read_text() == ""
+    assert (report.folder / "workspace" / "b.txt").read_text() == "\nthree\n"
 
 
 def test_a_session_that_is_not_there_is_an_error(tmp_path: Path) -> None:

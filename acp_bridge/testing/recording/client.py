@@ -43,13 +43,18 @@ _AGAIN = re.compile(r"[#~]\d+$")
 
 @attrs.frozen(slots=True)
 class Moment:
-    """Something to do in a turn as soon as ``is_due``. ``steps`` are for the scenario alone."""
+    """Something to do in a turn as soon as ``is_due``. ``steps`` are for the scenario alone.
+
+    ``says`` is what the user says into the turn then.
+    """
 
     is_due: Callable[[], bool]
     act: Callable[[], None] | None = None
+    says: tuple[JsonValue, ...] = ()
     steps: tuple[JsonObject, ...] = ()
     cancels: bool = False
-    after_update: bool = True
+    before_prompt: bool = False
+    waits_for_update: bool = True
 
 
 @attrs.frozen(slots=True)
@@ -78,6 +83,8 @@ class ReliveClient:
         self._cwd = cwd
         self._seen = 0
         self._requests = 0
+        self._steered = 0
+        self._to_say = 0
         self._by_tool_call: dict[str, Call | None] = {}
         self._left: dict[str, list[Call]] = defaultdict(list)
         for call in plan.calls:
@@ -91,8 +98,11 @@ class ReliveClient:
         self._session = ""
         self._turn_start = 0
 
-    async def live(self, *, turns_ended: Callable[[], int], release: Callable[[str], None]) -> None:
-        """From `initialize` to the end of the last turn."""
+    async def live(self, *, stored: Callable[[str], int], release: Callable[[str], None]) -> None:
+        """From `initialize` to the end of the last turn.
+
+        ``stored`` gives how many rows of a type all logs hold.
+        """
         offers: JsonObject = {"terminal": True} if self._commands else {}
         if any(call.name == QUESTIONS for call in self._plan.calls):
             offers["elicitation"] = {"form": {}}
@@ -106,7 +116,7 @@ class ReliveClient:
             if group[0].mode != mode:
                 mode = group[0].mode
                 await self._call("session/set_mode", {"sessionId": self._session, "modeId": mode})
-            moments = [m for turn in group for m in self._moments(turn, turns_ended, release)]
+            moments = [m for turn in group for m in self._moments(turn, stored, release)]
             for prompt in group[0].prompts:
                 await self._prompt(prompt, moments)
                 moments = []
@@ -114,7 +124,7 @@ class ReliveClient:
     async def _prompt(self, prompt: Sequence[JsonValue], moments: list[Moment]) -> None:
         blocks = named(list(prompt), {"{{cwd}}": str(self._cwd)})
         params: JsonObject = {"sessionId": self._session, "prompt": blocks}
-        while moments and moments[0].after_update is False:
+        while moments and moments[0].before_prompt:
             self._do(moments.pop(0))
         await self._call("session/prompt", params, moments)
 
@@ -138,6 +148,8 @@ class ReliveClient:
             elif entry is None:
                 moment = left.pop(0)
                 self._do(moment)
+                if moment.says:
+                    await self._steer(moment.says)
                 if moment.cancels:
                     told: JsonObject = {"sessionId": self._session}
                     await self._client.send({"method": "session/cancel", "params": told})
@@ -146,6 +158,25 @@ class ReliveClient:
             elif entry.get("id") == request_id and "method" not in entry:
                 await self._close_held()
                 return entry
+
+    async def _steer(self, words: Sequence[JsonValue]) -> None:
+        self._steered += 1
+        params: JsonObject = {
+            "sessionId": self._session,
+            "prompt": named(list(words), {"{{cwd}}": str(self._cwd)}),
+            "_meta": {"steering": {"idleBehavior": "promptRequired"}},
+        }
+        request_id = f"s{self._steered}"
+        await self._client.send({"id": request_id, "method": "_session/steering", "params": params})
+
+    def _are_heard(self, count: int) -> bool:
+        """Whether so many words into turns have been answered."""
+        wanted = {f"s{number}" for number in range(1, count + 1)}
+        return wanted <= {
+            str(entry.message.get("id"))
+            for entry in self.entries
+            if entry.to == "client" and "method" not in entry.message
+        }
 
     async def _next(self, moments: list[Moment]) -> JsonObject | None:
         """The next message to the client; None when a command may end or a moment has come."""
@@ -164,8 +195,9 @@ class ReliveClient:
             await anyio.sleep(POLL_S)
 
     def _do(self, moment: Moment) -> None:
+        is_update = moment.waits_for_update and not moment.before_prompt
         for step in moment.steps:
-            self.marks.append(Mark(len(self.entries), step, moment.after_update))
+            self.marks.append(Mark(len(self.entries), step, after_update=is_update))
         if moment.act is not None:
             moment.act()
 
@@ -181,7 +213,7 @@ class ReliveClient:
     # --- moments --------------------------------------------------------------------------------
 
     def _moments(
-        self, turn: Turn, turns_ended: Callable[[], int], release: Callable[[str], None]
+        self, turn: Turn, stored: Callable[[str], int], release: Callable[[str], None]
     ) -> list[Moment]:
         """What there is to do in a turn, in order, besides answering."""
         found: list[Moment] = []
@@ -196,15 +228,16 @@ class ReliveClient:
                 write = self._writer(self._plan.writes[asked])
                 gate = self._plan.gates.get(asked)
                 if gate is None or before is None:
-                    found.append(Moment(lambda: True, write, steps, after_update=False))
+                    found.append(Moment(lambda: True, write, steps=steps, before_prompt=True))
                 else:
                     found.append(
                         Moment(
                             self._are_closed(before.calls),
                             _both(write, gate, release),
-                            (*steps, {"release": gate}),
+                            steps=(*steps, {"release": gate}),
                         )
                     )
+            found += self._said_during(turn, said.number, stored, release)
             before = said
         if turn.is_cancelled:
             found.append(Moment(self._cancel_moment(turn), cancels=True))
@@ -214,11 +247,40 @@ class ReliveClient:
                 row: JsonObject = {"await": {"row": {"type": "turn/end"}, "times": count}}
                 found.append(
                     Moment(
-                        partial(_reached, turns_ended, count),
+                        partial(_reached, stored, "turn/end", count),
                         partial(release, name),
-                        (row, {"release": name}),
+                        steps=(row, {"release": name}),
                     )
                 )
+        return found
+
+    def _said_during(
+        self, turn: Turn, number: int, stored: Callable[[str], int], release: Callable[[str], None]
+    ) -> list[Moment]:
+        """What the user says while an answer waits for it, and the end of that wait."""
+        found: list[Moment] = []
+        gate = self._plan.gates.get(("1", number), "")
+        for one in turn.steered:
+            if one.number == number:
+                self._to_say += 1
+                row: JsonObject = {"await": {"row": {"type": "step/start"}, "times": one.step}}
+                found.append(
+                    Moment(
+                        partial(_reached, stored, "step/start", one.step),
+                        says=one.words,
+                        steps=(row,),
+                        waits_for_update=False,
+                    )
+                )
+        if found:
+            found.append(
+                Moment(
+                    partial(self._are_heard, self._to_say),
+                    partial(release, gate),
+                    steps=({"release": gate},),
+                    waits_for_update=False,
+                )
+            )
         return found
 
     def _writer(self, texts: Mapping[str, str]) -> Callable[[], None]:
@@ -432,8 +494,8 @@ def _groups(turns: Sequence[Turn]) -> list[list[Turn]]:
     return groups
 
 
-def _reached(count_now: Callable[[], int], count: int) -> bool:
-    return count_now() >= count
+def _reached(stored: Callable[[str], int], row: str, count: int) -> bool:
+    return stored(row) >= count
 
 
 def _both(

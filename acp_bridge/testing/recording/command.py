@@ -65,6 +65,7 @@ def _tell(report: Report, *, is_whole: bool) -> None:
     _list("Not carried over, or made otherwise:", report.notes)
     _list("A load of the scenario shows something else than one of the session:", report.unlike)
     _list("A second run was not like the first, so this scenario will not hold:", report.unsteady)
+    _say([""] if report.notes or report.unlike or report.unsteady else [])
     if is_whole and not report.unlike:
         _say(["A load of the scenario shows what one of the session does."])
     if is_whole and not report.unsteady:
@@ -73,7 +74,7 @@ def _tell(report: Report, *, is_whole: bool) -> None:
 
 def _list(head: str, sentences: Sequence[str]) -> None:
     if sentences:
-        _say(["", head, *(f"- {sentence}" for sentence in sentences), ""])
+        _say(["", head, *(f"- {sentence}" for sentence in sentences)])
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -1,20 +1,28 @@
 """The files that a session found, out of what its tools told of them. Pure.
 
-A diff holds a file whole, before and after; a read its lines, or some of them. A file that was
+A diff holds a file whole, before and after; a read its lines, or some of them; a search names it. A
+file that was
 another one than the last tool left it was changed by somebody else, and is written again there.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
+from acp_bridge.testing.recording.log import Result
 from acp_bridge.testing.recording.paths import Placer
 from acp_bridge.testing.transcript import arr, obj, text_or_none
-from acp_bridge.vocabulary import JsonValue
 
 Asked = tuple[str, int]
 """An answer of the model: the agent's place and the answer's number, from 0."""
+
+_FOUND = {
+    "glob": re.compile(r"^(?P<path>/.+)$", re.MULTILINE),
+    "grep": re.compile(r"^(?P<path>/.+?):(?P<number>\d+):(?P<text>.*)$", re.MULTILINE),
+}
+"""What a search tells of files, by the tool."""
 
 _CUT = "… (cut: the line has "
 
@@ -42,27 +50,28 @@ class Workspace:
     notes: list[str] = attrs.field(factory=list)
 
 
-def workspace_of(results: Iterable[tuple[Asked, JsonValue]], placer: Placer) -> Workspace:
-    """Fold the ``meta`` of tool results that were no failures, in the order of time."""
+def workspace_of(results: Iterable[Result], placer: Placer) -> Workspace:
+    """Fold good tool results, in the order of time."""
     fold = _Fold(placer)
-    for asked, meta in results:
-        members = obj(meta)
-        for diff in map(obj, arr(members.get("diffs"))):
+    for one in results:
+        for diff in map(obj, arr(one.meta.get("diffs"))):
             if isinstance(diff.get("newText"), str):
                 fold.diff(
-                    asked,
+                    one.asked,
                     placer.name(str(diff.get("path"))),
                     text_or_none(diff.get("oldText")),
                     str(diff["newText"]),
                 )
-        if isinstance(members.get("lines"), list) and isinstance(members.get("totalLines"), int):
+        total = one.meta.get("totalLines")
+        if isinstance(one.meta.get("lines"), list) and isinstance(total, int):
             shown = {
                 int(str(line["number"])): str(line["text"])
-                for line in map(obj, arr(members["lines"]))
+                for line in map(obj, arr(one.meta["lines"]))
             }
-            fold.read(
-                asked, placer.name(str(members["path"])), shown, int(str(members["totalLines"]))
-            )
+            fold.read(one.asked, placer.name(str(one.meta["path"])), shown, total)
+        if one.tool in _FOUND:
+            for found in _FOUND[one.tool].finditer(one.text):
+                fold.found(placer.name(found["path"]), found.groupdict())
     return fold.done()
 
 
@@ -70,6 +79,7 @@ class _Fold:
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
         self._files: dict[str, _File] = {}
+        self._found: dict[str, dict[int, str]] = {}  # lines of what a search found first
         self._made = Workspace()
 
     def diff(self, asked: Asked, path: str, old: str | None, new: str) -> None:
@@ -114,7 +124,23 @@ class _Fold:
                     "the scenario reads the old ones"
                 )
 
+    def found(self, path: str, shown: Mapping[str, str]) -> None:
+        if path not in self._files:
+            lines = self._found.setdefault(path, {})
+            if "number" in shown:
+                lines[int(shown["number"])] = shown["text"]
+
     def done(self) -> Workspace:
+        found = {path: lines for path, lines in self._found.items() if path not in self._files}
+        for path, shown in found.items():
+            rows = [shown.get(number, "") for number in range(1, max(shown, default=0) + 1)]
+            text = "".join(f"{row}\n" for row in rows)
+            self._files[path] = _File(text, text, is_exact=False)
+        if found:
+            self._made.notes.append(
+                "only a search found these, so no more than its lines are in them: "
+                + ", ".join(sorted(found))
+            )
         for path, file in self._files.items():
             if file.seen:
                 known = ", ".join(_spans(file.seen))

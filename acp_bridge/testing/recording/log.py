@@ -71,6 +71,18 @@ class Said:
 
 
 @attrs.frozen(slots=True)
+class Steered:
+    """What the user said while a turn ran: the answer of then, which is of the session's nth step.
+
+    The model saw it behind that answer and its calls.
+    """
+
+    number: int
+    step: int
+    words: tuple[JsonValue, ...]
+
+
+@attrs.frozen(slots=True)
 class Turn:
     """A turn of the session: what was sent to it, what was answered, whether it was cancelled.
 
@@ -82,6 +94,7 @@ class Turn:
     answers: tuple[Said, ...]
     is_cancelled: bool
     ordinal: int = 0
+    steered: tuple[Steered, ...] = ()
 
 
 def family_of(session_id: str, read: Callable[[str], StoredLog | None]) -> Family:
@@ -96,7 +109,10 @@ def family_of(session_id: str, read: Callable[[str], StoredLog | None]) -> Famil
             missing.append(one)
             return
         stored.append(log)
-        logs[place] = log = attrs.evolve(log, events=_with_lost_answers(log.events))
+        # Whatever the session was to others, here it is the root, and its seed is its own.
+        header = attrs.evolve(log.header, origin=None) if place == "1" else log.header
+        log = attrs.evolve(log, header=header, events=_with_lost_answers(log.events))
+        logs[place] = log
         children = [e for e in own_range(log) if e.type == "subagent/catalog"]
         for number, event in enumerate(children, start=1):
             take(str(obj(event.data).get("childId")), f"{place}/{number}")
@@ -170,19 +186,35 @@ def calls_of(family: Family) -> list[Call]:
     return [call for place, log in family.logs.items() for call in _calls(place, log)]
 
 
-def results_of(family: Family) -> Iterator[tuple[tuple[str, int], JsonValue]]:
-    """What each good tool result tells of files, in the order of time, by the answer it is of."""
-    found: list[tuple[int, int, tuple[str, int], JsonValue]] = []
+@attrs.frozen(slots=True)
+class Result:
+    """What a good tool result tells of files; ``asked``: the answer that it is of."""
+
+    asked: tuple[str, int]
+    tool: str
+    text: str
+    meta: JsonObject
+
+
+def results_of(family: Family) -> list[Result]:
+    """Every good tool result, in the order of time."""
+    found: list[tuple[int, int, Result]] = []
     for place, log in family.logs.items():
         number = -1
+        tools: dict[str, str] = {}
         for event in own_range(log):
             number += event.type in ANSWERS
-            if event.type == "tool/result" and event.surface_op == "append":
-                data = obj(event.data)
-                if obj(data.get("message")).get("isError") is not True:
-                    found.append((event.time_ms, event.seq, (place, number), data.get("meta")))
-    for _, _, asked, meta in sorted(found, key=lambda one: one[:2]):
-        yield asked, meta
+            data = obj(event.data)
+            message = obj(data.get("message"))
+            if event.type == "tool/call":
+                tools[str(data.get("callId"))] = str(data.get("name"))
+            elif event.type != "tool/result" or event.surface_op != "append":
+                continue
+            elif message.get("isError") is not True:
+                tool = tools.get(str(message.get("toolCallId")), "")
+                one = Result((place, number), tool, _text(message), obj(data.get("meta")))
+                found.append((event.time_ms, event.seq, one))
+    return [one for *_, one in sorted(found, key=lambda one: one[:2])]
 
 
 def turns_of(log: StoredLog, notes: list[str]) -> list[Turn]:
@@ -220,7 +252,9 @@ class _Turns:
         self._mode = "ask"
         self._prompts: list[tuple[JsonValue, ...]] = []
         self._answers: list[Said] = []
+        self._steered: list[Steered] = []
         self._number = 0
+        self._steps = 0
         self._ended = 0
         self._open = False
 
@@ -234,17 +268,20 @@ class _Turns:
             case "plan/mode":
                 self._planning = data.get("active") is True
             case "command/run":
-                words = f"/{data.get('name')} {data.get('args') or ''}".rstrip()
+                words = f"/{data.get('name')} {str(data.get('args') or '').strip()}".rstrip()
                 block: JsonValue = {"type": "text", "text": words}
                 if event.seq in self._commands:
                     self.turns.append(Turn(((block,),), self._now(), (), is_cancelled=False))
                 else:
                     self._notes.append(f"the command {words} is left out")
             case "turn/start":
-                self._prompts, self._answers, self._open = [], [], True
+                self._prompts, self._answers, self._steered = [], [], []
+                self._open = True
                 self._mode = self._now()
+            case "step/start":
+                self._steps += 1
             case "user/message" if obj(data.get("source")).get("kind") == "user":
-                self._prompts.append(tuple(arr(data.get("content"))))
+                self._said(tuple(arr(data.get("content"))))
             case "assistant/message" | "assistant/attempt":
                 self._answers.append(said_of(event, self._number))
                 self._number += 1
@@ -255,6 +292,13 @@ class _Turns:
 
     def _now(self) -> str:
         return mode_from_log(self._sandbox, self._policy, planning=self._planning)
+
+    def _said(self, words: tuple[JsonValue, ...]) -> None:
+        if self._open and self._answers:
+            # Its row stands behind the start of the step that first shows it to the model.
+            self._steered.append(Steered(self._answers[-1].number, self._steps - 1, words))
+        else:
+            self._prompts.append(words)
 
     def _end(self, data: JsonObject) -> None:
         kind = obj(data.get("reason")).get("kind")
@@ -269,7 +313,7 @@ class _Turns:
             self._prompts = []
         if len(self._prompts) > 1:
             self._notes.append(
-                f"turn {number} took further input while it ran; it is sent after it"
+                f"turn {number} began with more than one prompt; they are sent one by one"
             )
         if self._now() != self._mode:
             self._notes.append(
@@ -279,7 +323,14 @@ class _Turns:
         cancelled = kind in ENDED_BADLY
         self._ended += 1
         self.turns.append(
-            Turn(tuple(self._prompts), self._mode, tuple(self._answers), cancelled, self._ended)
+            Turn(
+                tuple(self._prompts),
+                self._mode,
+                tuple(self._answers),
+                cancelled,
+                self._ended,
+                tuple(self._steered),
+            )
         )
         self._open = False
 
@@ -332,14 +383,12 @@ def _done(
     for call_id, (name, arguments) in calls.items():
         data = results.get(call_id)
         message = obj((data or {}).get("message"))
-        blocks = map(obj, arr(message.get("content")))
-        text = "\n".join(str(b["text"]) for b in blocks if b.get("type") == "text")
         yield Call(
             place,
             call_id,
             name,
             arguments,
-            None if data is None else text,
+            None if data is None else _text(message),
             obj((data or {}).get("meta")),
             message.get("isError") is True,
             text_or_none(obj((data or {}).get("error")).get("code")),
@@ -348,6 +397,11 @@ def _done(
     calls.clear()
     results.clear()
     decided.clear()
+
+
+def _text(message: JsonObject) -> str:
+    blocks = map(obj, arr(message.get("content")))
+    return "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
 
 
 def _items(

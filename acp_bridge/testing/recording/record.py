@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from acp_bridge.testing.recording.likeness import named, unlike, updates_of
 from acp_bridge.testing.recording.log import (
     ANSWERS,
     Family,
+    Turn,
     calls_of,
     family_of,
     own_range,
@@ -42,6 +43,14 @@ from acp_bridge.testing.runner import prepare, release
 from acp_bridge.testing.scenario import load
 from acp_bridge.testing.transcript import Entry, entries_from_trace, obj
 from acp_bridge.vocabulary import JsonObject, JsonValue
+
+HEADS_MAX = 6
+"""How many differences of two runs are told: the first ones say which part is not steady."""
+
+HEAD_CHARS_MAX = 160
+
+LAST_MESSAGES = 3
+"""How many messages before a failure are told."""
 
 
 @attrs.frozen(slots=True)
@@ -86,7 +95,7 @@ def record_session(store: SessionStore, home: Path, session_id: str, into: Path)
         first = _files(draft, folder, place_folder / "first")
         _write_files(draft / "expected", first)
         second = _files(draft, folder, place_folder / "second")
-        unsteady = differences(draft / "expected", second)
+        unsteady = _heads(differences(draft / "expected", second))
         _publish(draft, folder)
     return Report(folder, recording.notes(), told, unsteady)
 
@@ -139,7 +148,13 @@ class _Recording:
         self._workspace = workspace_of(results_of(family), placer)
         self._turns = turns_of(family.root, self._notes)
         self._turns = [
-            attrs.evolve(turn, prompts=tuple(map(self._blocks, turn.prompts)))
+            attrs.evolve(
+                turn,
+                prompts=tuple(map(self._blocks, turn.prompts)),
+                steered=tuple(
+                    attrs.evolve(one, words=self._blocks(one.words)) for one in turn.steered
+                ),
+            )
             for turn in self._turns
         ]
         if not _is_ours(family.root) and any(call.decision == "rejected" for call in self._calls):
@@ -149,6 +164,7 @@ class _Recording:
                 "the other program's calls were rejected: the mode is ask throughout"
             )
         self._gates = self._gates_of_writes()
+        self._turns = [self._with_gates(turn) for turn in self._turns]
         self._child_gates = _child_gates(family)
         self._flags = ["--execution", "client"] if self._has_commands else []
 
@@ -195,7 +211,7 @@ class _Recording:
             client = ReliveClient(wire, entries, plan, self._placer, place.cwd)
             try:
                 await client.live(
-                    turns_ended=partial(_turns_ended, place.home),
+                    stored=partial(_stored, place.home),
                     release=partial(release, place),
                 )
                 await agent.end_input()
@@ -211,7 +227,7 @@ class _Recording:
             why = "the session could not be lived through again"
             if _has_overlap(self._family):
                 why += " (a prompt was sent while subagents worked, which is not carried over)"
-            raise ScenarioError(f"{why}: {failure}")
+            raise ScenarioError(f"{why}: {_last_words(str(failure))}")
         return place, client
 
     def write_input(self, folder: Path, place: Place, client: ReliveClient) -> None:
@@ -257,16 +273,9 @@ class _Recording:
         root = self._family.root
         if root.header.is_seeded:
             notes.append("the session is a fork: its source's turns are played as its own")
-        notes += [
-            f"call {call.call_id} looks for files with {call.name}: it finds those that are known"
-            for call in self._calls
-            if call.name in {"grep", "glob"}
-        ]
-        notes += [
-            f"the output of command {call.call_id} was too long for the log: its start is shown"
-            for call in self._calls
-            if "outputFile" in call.meta
-        ]
+        if long := [call.call_id for call in self._calls if "outputFile" in call.meta]:
+            ids = ", ".join(long)
+            notes.append(f"of commands with too much output for the log, its start is shown: {ids}")
         return list(dict.fromkeys(notes))
 
     def _blocks(self, prompt: Iterable[JsonValue]) -> tuple[JsonValue, ...]:
@@ -285,6 +294,22 @@ class _Recording:
             else:
                 self._notes.append(f"a prompt's {block.get('type')} is not in the store: left out")
         return tuple(blocks) or ({"type": "text", "text": "(nothing that was kept)"},)
+
+    def _with_gates(self, turn: Turn) -> Turn:
+        """Waits in the answers that the user spoke during; what none can hold is a prompt."""
+        prompts, steered = list(turn.prompts), []
+        for one in turn.steered:
+            asked = ("1", one.number)
+            is_shared = asked in self._workspace.writes or len(self._family.logs) > 1
+            if turn.is_cancelled or is_shared:
+                prompts.append(one.words)
+                self._notes.append(
+                    f"turn {turn.ordinal} took further input while it ran; it is sent after it"
+                )
+                continue
+            self._gates.setdefault(asked, f"said-{one.step}")
+            steered.append(one)
+        return attrs.evolve(turn, prompts=tuple(prompts), steered=tuple(steered))
 
     def _gates_of_writes(self) -> dict[tuple[str, int], str]:
         """Waits before the answers that somebody else's change came before."""
@@ -366,10 +391,11 @@ def _read(store: SessionStore, wanted: str, session_id: str) -> StoredLog | None
         return None
 
 
-def _turns_ended(home: Path) -> int:
+def _stored(home: Path, row: str) -> int:
+    """How many rows of a type the logs of a home hold."""
     store = SessionStore(home / "sessions", clock=lambda: 0)
     return sum(
-        event.type == "turn/end"
+        event.type == row
         for summary in store.list().sessions
         for event in store.read(summary.session_id).events
     )
@@ -379,6 +405,19 @@ def _files(draft: Path, folder: Path, place: Path) -> Files:
     place.mkdir()
     outcome = anyio.run(played, draft, place)
     return expected_files(outcome, Shared.read(folder.parent / "_shared"))
+
+
+def _heads(found: Sequence[str]) -> list[str]:
+    """Where files differ, a line each: how can be read in them."""
+    heads = [one.partition("\n")[0].rstrip(":")[:HEAD_CHARS_MAX] for one in found[:HEADS_MAX]]
+    left = len(found) - HEADS_MAX
+    return [*heads, f"and {left} more"] if left > 0 else heads
+
+
+def _last_words(failure: str) -> str:
+    """What went wrong, and the last messages before it."""
+    head, *messages = failure.split("\n")
+    return "\n".join([head, *(one[:HEAD_CHARS_MAX] for one in messages[-LAST_MESSAGES:])])
 
 
 def _write_files(folder: Path, files: Files) -> None:
@@ -397,6 +436,7 @@ def _write_input(folder: Path, description: str, made: Steps, flags: Iterable[st
         head |= {"process": True, "flags": [*flags]}
     if made.client and made.client != {"clientCapabilities": {}}:
         head["client"] = made.client
+    head["order"] = "by call"
     lines = [f"  {json.dumps(name)}: {_json(value)}," for name, value in head.items()]
     steps = ",\n".join(f"    {_json(step)}" for step in made.steps)
     text = "\n".join(["{", *lines, '  "steps": [', steps, "  ]", "}", ""])

@@ -19,6 +19,7 @@ _SHORT = {
     "session/resume": "resume",
     "session/fork": "fork",
     "session/prompt": "p",
+    "_session/steering": "steer",
     "session/set_mode": "mode",
     "session/set_config_option": "option",
     "session/request_permission": "ask",
