@@ -1,15 +1,20 @@
-"""What every test shares: the anyio backend, and logs of the real runtime."""
+"""What every test shares: the anyio backend, how properties are tried, logs of the real runtime."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from acp_bridge.sessions import SessionStore
 from acp_bridge.vocabulary import Event
 
 REPO = Path(__file__).parents[1]
+
+# How long an example takes is the machine's affair, on a busy one above all.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 @pytest.fixture

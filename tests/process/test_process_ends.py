@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pace import patient
 from process_rig import (
     EXIT_S,
     KILL_EXIT_S,
@@ -229,7 +230,7 @@ def test_the_death_of_the_parent_ends_it_with_all_its_children_as_r028_needs(pla
         eventually(lambda: len(place.processes()) >= 6)
         bridge.process.kill()
         bridge.process.wait(WAIT_S)
-        eventually(lambda: place.processes() == {}, wait_s=2 + KILL_EXIT_S)
+        eventually(lambda: place.processes() == {}, wait_s=patient(2 + KILL_EXIT_S))
     loads_closed(place, session)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-START_S = 10.0
+START_S = 60.0
 
 
 class RedisServer:

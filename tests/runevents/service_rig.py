@@ -112,7 +112,7 @@ class MemoryInbox:
     def of(self, session_id: SessionId) -> list[str]:
         return list(self.rows[session_id])
 
-    async def until(self, session_id: SessionId, count: int, *, wait_s: float = 10) -> list[str]:
+    async def until(self, session_id: SessionId, count: int, *, wait_s: float = 60) -> list[str]:
         """The session's event ids, once there are so many."""
         with anyio.fail_after(wait_s):
             while len(self.rows[session_id]) < count:

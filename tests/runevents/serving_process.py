@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class ServerProcess:

@@ -75,7 +75,7 @@ class World:
 
     @asynccontextmanager
     async def runtime(
-        self, how: str = "works", *, command: str | None = None, start_wait_s: float = 20
+        self, how: str = "works", *, command: str | None = None, start_wait_s: float = 60
     ) -> AsyncIterator[DshRuntime]:
         outside = Outside(
             clock=lambda: 5,
@@ -92,7 +92,7 @@ class World:
             find_key=lambda: self.key,
             forget=lambda: None,
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with DshRuntime(
                 home=self.home, models=models, mode="ask", outside=outside
             ) as runtime:
@@ -361,7 +361,7 @@ async def test_a_start_that_nobody_waits_for_any_more_is_ended_at_once(
     async with world.runtime("hangs") as runtime:
         session = await world.new(runtime)
         turn = session.admit(said("hello"))
-        with anyio.fail_after(8):
+        with anyio.fail_after(60):
             await session.close()
         assert await turn.ended() == TurnEnd("aborted")
         await world.new(runtime)

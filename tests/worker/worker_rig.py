@@ -57,7 +57,7 @@ from acp_bridge.vocabulary import (
     StreamDelta,
 )
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 PARENT = RunId("parent")
 TIME_MS = 1_700_000_000_000
 
