@@ -16,7 +16,7 @@ from process_rig import Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
-TRIES = 30
+TRIES = 60
 
 
 @pytest.fixture
