@@ -120,21 +120,6 @@ def test_every_error_is_raised_and_tested(error: str) -> None:
     assert any(word.search(path.read_text("utf-8")) for path in tests), "in no test"
 
 
-def test_every_command_in_readme_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    from acp_bridge.cli.main import main
-
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    taught = capsys.readouterr().out
-    shown = re.findall(r"acp-bridge ((?:--?)?[a-z][a-z-]*)", readme_code())
-    assert [word for word in shown if not re.search(rf"(?<![\w-]){word}\b", taught)] == []
-
-
-def readme_code() -> str:
-    text = (ROOT / "README.md").read_text("utf-8")
-    return "\n".join([*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"`[^`\n]+`", text)])
-
-
 def test_test_files_have_names_of_their_own() -> None:
     names = [path.name for path in sources(ROOT / "tests") if path.name != "conftest.py"]
     assert sorted(names) == sorted(set(names))

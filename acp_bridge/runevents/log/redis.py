@@ -5,7 +5,7 @@ append with its sequence, its event ids and its announcement, and a change of a 
 else made meanwhile. New events come by one subscription of Redis for the whole process; a reader
 that missed something of it reads its streams.
 
-A restart of Redis may lose the newest events (README, "Children on other machines"). It also
+A restart of Redis may lose the newest events (docs/remote.md, "SQLite or Redis"). It also
 forgets the scripts, and that is how a restart is noticed: before the scripts are loaded again the
 sequence is raised far above anything that was lost, so that no reader's cursor hides a new event.
 """
