@@ -59,8 +59,18 @@ def in_a_tool(bridge: Bridge, place: Place) -> str:
     session = idle(bridge, place)
     bridge.prompt(session)
     bridge.allow(bridge.asked())
-    eventually(lambda: len(place.processes()) >= 5)
+    until_stubborn(place)
     return session
+
+
+def until_stubborn(place: Place) -> None:
+    """Wait until all of `STUBBORN` runs: its signals are ignored, and its ``cat`` has ended."""
+
+    def runs() -> bool:
+        names = list(place.processes().values())
+        return "sleep 1" in names and names.count("sleep 300") == 2
+
+    eventually(runs)
 
 
 def asking(bridge: Bridge, place: Place) -> str:
@@ -227,7 +237,7 @@ def test_the_death_of_the_parent_ends_it_with_all_its_children_as_r028_needs(pla
         session = idle(bridge, place)
         bridge.prompt(session)
         bridge.allow(bridge.asked())
-        eventually(lambda: len(place.processes()) >= 6)
+        until_stubborn(place)
         bridge.process.kill()
         bridge.process.wait(WAIT_S)
         eventually(lambda: place.processes() == {}, wait_s=patient(2 + KILL_EXIT_S))
