@@ -40,10 +40,9 @@ class ClientTraits(NamedTuple):
 
     ``reads_text``, ``writes_text`` and ``terminal`` allow ``fs/*`` and ``terminal/*`` requests,
     ``forms`` those for forms (``elicitation/create``);
-    ``terminal_output_meta`` display terminals through ``_meta``; ``boolean_options`` config
-    options of type boolean; ``subagents``, ``plan``, ``notices`` and ``compaction`` the updates of
-    those names; ``auth_terminal`` auth methods of type terminal. ``platform`` is what an editor's
-    family calls itself under ``_meta``.
+    ``terminal_output_meta`` display terminals through ``_meta``; ``subagents``, ``plan``,
+    ``notices`` and ``compaction`` the updates of those names; ``auth_terminal`` auth methods of
+    type terminal. ``platform`` is what an editor's family calls itself under ``_meta``.
     """
 
     name: str = ""
@@ -52,7 +51,6 @@ class ClientTraits(NamedTuple):
     writes_text: bool = False
     terminal: bool = False
     terminal_output_meta: bool = False
-    boolean_options: bool = False
     subagents: bool = False
     plan: bool = False
     notices: bool = False
@@ -132,7 +130,6 @@ def client_traits(params: JsonValue) -> ClientTraits:
         writes_text=files.get("writeTextFile") is True,
         terminal=offered.get("terminal") is True,
         terminal_output_meta=meta.get("terminal_output") is True,
-        boolean_options=_offers(_object(session, "configOptions"), "boolean"),
         subagents=_offers(offered, "subagents"),
         plan=_offers(offered, "plan"),
         notices=_offers(session, "notices"),

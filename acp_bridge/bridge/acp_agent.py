@@ -169,7 +169,6 @@ class AcpAgent:
         client = AcpClient(self._calls, self._traits)
         live = await self._runtime.new_session(cwd, client, extras=extras)
         session = self._open(live, client)
-        session.folders = extras.folders
         response = NewSessionResponse(session_id=live.session_id, **self._choices(session))
 
         def then() -> None:
@@ -188,23 +187,13 @@ class AcpAgent:
         except BaseException:
             session.tell_running()
             raise
-
-        def then() -> None:
-            session.tell_running()
-            session.tell_commands()
-
-        return Followed(response, then)
+        return Followed(response, session.tell_reopened)
 
     async def resume_session(self, params: ResumeSessionRequest) -> Followed[ResumeSessionResponse]:
         """Open a stored session and show nothing of its past."""
         session = await self._reopen(params)
         response = ResumeSessionResponse(**self._choices(session))
-
-        def then() -> None:
-            session.tell_running()
-            session.tell_commands()
-
-        return Followed(response, then)
+        return Followed(response, session.tell_reopened)
 
     async def fork_session(self, params: ForkSessionRequest) -> Followed[ForkSessionResponse]:
         """Open a fork of a session; it is not replayed: loading it is what shows its past."""
@@ -215,7 +204,6 @@ class AcpAgent:
         source = SessionId(params.session_id)
         live = await self._runtime.fork_session(source, cwd, client, extras=extras)
         session = self._open(live, client)
-        session.folders = extras.folders
         response = ForkSessionResponse(session_id=live.session_id, **self._choices(session))
         return Followed(response, session.tell_commands)
 
@@ -282,7 +270,8 @@ class AcpAgent:
     def _folders_of(self, session_id: str) -> list[str] | None:
         """What the client added to an open session's workspace; that of others is not stored."""
         session = self._sessions.get(session_id)
-        return [str(folder) for folder in session.folders] if session and session.folders else None
+        folders = () if session is None else session.live.folders
+        return [str(folder) for folder in folders] or None
 
     def prompt(self, params: PromptRequest) -> Coroutine[None, None, PromptResponse]:
         """Take the prompt at once, in arrival order, so that a cancel right behind finds it."""
@@ -390,7 +379,6 @@ class AcpAgent:
         if session is None:
             descendants = await descendants_of(live)
             session = self._known(live) or self._open(live, client, descendants)
-        session.folders = extras.folders
         return session
 
     def _known(self, live: LiveSession) -> OpenSession | None:

@@ -8,7 +8,6 @@ those that work are announced anew (ACP v1, Subagents).
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
@@ -36,9 +35,6 @@ from acp_bridge.vocabulary import (
     SessionId,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 logger = logging.getLogger(__name__)
 
 EVENTS_PER_YIELD = 100
@@ -48,8 +44,7 @@ EVENTS_PER_YIELD = 100
 class OpenSession:
     """One open session; made when it is opened, it shows the client what happens from then on.
 
-    ``descendants`` are the subagents that it has already. ``folders`` are the roots that the client
-    added to its workspace at the last opening. ``told_mode`` and ``told_config`` are
+    ``descendants`` are the subagents that it has already. ``told_mode`` and ``told_config`` are
     what the client last heard of the two forms of the options; while requests of the client set
     some (``being_set``), their answers come before any update. ``cancels`` counts those that came.
     """
@@ -64,7 +59,6 @@ class OpenSession:
     ) -> None:
         self.live = live
         self.client = client
-        self.folders: Sequence[Path] = ()
         self.being_set = 0
         self.cancels = 0
         self.told_mode = ""
@@ -159,6 +153,11 @@ class OpenSession:
         held, self._children_held = self._children_held or [], None
         self._send(self._shown.running())
         self._send(held)
+
+    def tell_reopened(self) -> None:
+        """What follows the answer of a load or a resume: who works, and the slash commands."""
+        self.tell_running()
+        self.tell_commands()
 
     def _consume(self, event: RuntimeEvent) -> None:
         if self._recorded is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from acp_bridge.harness.desk import Desk
-from acp_bridge.vocabulary import Draft, JsonObject, JsonValue
+from acp_bridge.vocabulary import Draft, Event, JsonObject, JsonValue
 
 Target: TypeAlias = Literal["next-turn", "next-step"]
 
@@ -36,6 +36,21 @@ def queues(desk: Desk) -> Mapping[str, Sequence[JsonObject]]:
 def put_row(desk: Desk, target: Target, message: JsonObject) -> Draft:
     """The row that puts a message behind the others."""
     return splice(target, start=len(queues(desk)[target]), inserted=[message])
+
+
+def was_put(events: Sequence[Event], message_id: str) -> bool:
+    """Whether a message of this id came into the inbox, taken by now or not."""
+    return any(
+        isinstance(message, dict) and message.get("id") == message_id
+        for event in reversed(events)
+        if event.type == "agent/inbox/spliced" and isinstance(event.data, dict)
+        for message in _inserted(event.data)
+    )
+
+
+def _inserted(change: JsonObject) -> Sequence[JsonValue]:
+    inserted = change.get("inserted")
+    return inserted if isinstance(inserted, list) else ()
 
 
 def is_prompt(message: JsonObject) -> bool:

@@ -24,9 +24,10 @@ from acp_bridge.harness.choosing import choose, options_of, take_mode
 from acp_bridge.harness.commands import commands_of, run_command
 from acp_bridge.harness.desk import Choices, Desk, Given
 from acp_bridge.harness.folder import move, settled
-from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues
-from acp_bridge.harness.memory import NOTICE_ROW, STOPPED_ROW
-from acp_bridge.harness.project.instructions import cut_note
+from acp_bridge.harness.inbox import Target, is_prompt, put_row, queues, was_put
+from acp_bridge.harness.memory import STOPPED_ROW
+from acp_bridge.harness.news import forget_told, look
+from acp_bridge.harness.prompts import keep_attachments, user_message
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt, Work
 from acp_bridge.ports import Client, Consumer, Extras, OptionName, SessionOptions, Tool
 from acp_bridge.sessions.header import Header
@@ -34,12 +35,10 @@ from acp_bridge.vocabulary import (
     Abort,
     Command,
     CommandInfo,
-    CommandsChanged,
     Descendant,
     Draft,
     Event,
     JsonObject,
-    JsonValue,
     Mode,
     Prompt,
     RuntimeEvent,
@@ -74,8 +73,6 @@ class HarnessSession:
         self._served = anyio.Event()
         self.watched = anyio.Event()
         """Set once somebody is told what happens here, or nobody ever will be."""
-        self._cut: set[tuple[Path, int]] = set()
-        """The files whose instructions are too long, of which the user was told."""
         desk.committer.attach(self._remember)
 
     @property
@@ -139,6 +136,11 @@ class HarnessSession:
         return commands_of(self._desk)
 
     @property
+    def folders(self) -> Sequence[Path]:
+        """As `ports.LiveSession.folders`."""
+        return self._desk.given.folders
+
+    @property
     def given(self) -> Given:
         """What the client gave, for subagents that are given the same."""
         return self._desk.given
@@ -147,21 +149,7 @@ class HarnessSession:
         """What a client gives at this opening, in place of what it gave before; then a look."""
         self._desk.given.folders = tuple(extras.folders)
         self._desk.given.system_prompt = extras.system_prompt
-        await self._look()
-
-    async def _look(self) -> None:
-        """Look at what people have written down, and tell of commands that came or went."""
-        desk = self._desk
-        before = commands_of(desk)
-        await desk.project.look()
-        if commands_of(desk) != before:
-            desk.committer.emit(CommandsChanged())
-        if self.header.origin == "subagent":
-            return  # its root's user was told already
-        for one in desk.project.found.instructions:
-            if one.is_cut and (one.path, one.size) not in self._cut:
-                self._cut.add((one.path, one.size))
-                desk.news.append(cut_note(one))
+        await look(self._desk)
 
     @property
     def choices(self) -> Choices:
@@ -210,8 +198,8 @@ class HarnessSession:
         """
         if not self._takes_more:
             return False
-        await self._keep_attachments(prompt)
-        message = self._user_message(prompt)
+        await keep_attachments(self._desk, prompt)
+        message = user_message(self._desk, prompt)
         if not await self._put(message, lambda: "next-step" if self._takes_more else None):
             return False
         self._has_news = True
@@ -274,12 +262,7 @@ class HarnessSession:
 
     def has_message(self, message_id: str) -> bool:
         """Whether a message of this id came into the log's inbox, taken by now or not."""
-        return any(
-            isinstance(message, dict) and message.get("id") == message_id
-            for event in reversed(self.events)
-            if event.type == "agent/inbox/spliced" and isinstance(event.data, dict)
-            for message in _inserted(event.data)
-        )
+        return was_put(self.events, message_id)
 
     async def steer(self, message: JsonObject) -> bool:
         """Put a message before the next step of what runs; False: nothing runs, or it ends.
@@ -413,9 +396,7 @@ class HarnessSession:
             if not waiting.scope.cancel_called:
                 end = await self._turns(waiting)
                 if not self._closing:
-                    await (
-                        self._look()
-                    )  # it may have written a command: editors take it from here on
+                    await look(self._desk)  # it may have written a command, which editors now take
         except Exception:  # one session's fault must not end the others
             logger.exception("session %s: a prompt failed", self.session_id)
             end = TurnEnd("error", FAULT, "INTERNAL")
@@ -461,7 +442,7 @@ class HarnessSession:
         try:
             await self._desk.committer.repair()
             with anyio.CancelScope(shield=True):  # see `Turn`: the prompt is still to be logged
-                await self._look()
+                await look(self._desk)
             if isinstance(work, Command):
                 await run_command(self._desk, work)
                 return TurnEnd("completed")
@@ -471,12 +452,12 @@ class HarnessSession:
                 end = await self._turn(left, pending=True)
                 if end.code == "STORE":
                     return end
-            await self._keep_attachments(work)
+            await keep_attachments(self._desk, work)
             await settled(self._desk)
             await self._desk.servers.ready()
         except BridgeError as failure:
             return TurnEnd("error", failure.details, "STORE")
-        return await self._turn(self._user_message(work), title=work.title, pending=False)
+        return await self._turn(user_message(self._desk, work), title=work.title, pending=False)
 
     async def _held(self, end: TurnEnd) -> TurnEnd:
         """Go on as long as subagents work or have told something; the last turn's end."""
@@ -536,52 +517,11 @@ class HarnessSession:
         with anyio.move_on_after(CLOSE_WAIT_S, shield=True):
             await self._desk.children.settled(self.session_id)
 
-    async def _keep_attachments(self, prompt: Prompt) -> None:
-        for name, data in prompt.attachments.items():
-            await anyio.to_thread.run_sync(self._desk.world.keep_attachment, name, data)
-
-    def _user_message(self, prompt: Prompt) -> JsonObject:
-        content: list[JsonValue] = list(self._content(prompt))
-        return {
-            "content": content,
-            "source": {"kind": "user"},
-            "role": "user",
-            "id": prompt.message_id or self._desk.world.new_id(),
-        }
-
-    def _content(self, prompt: Prompt) -> Sequence[JsonObject]:
-        """The prompt's blocks; what a command stands for is what the model gets.
-
-        What was typed stays beside it, in the form in which a replay shows it (R063).
-        """
-        typed = prompt.command
-        command = None if typed is None else self._desk.project.command(typed.name)
-        if typed is None or command is None:
-            return prompt.content
-        from acp_bridge.harness.project.commands import expanded  # loaded with the command
-
-        text = expanded(command, typed.argument)
-        shown: JsonObject = {"type": "text", "text": str(prompt.content[0]["text"])}
-        return [{"type": "text", "text": text, "_meta": {"acp": shown}}]
-
     async def attachment(self, attachment_id: str) -> bytes | None:
         """The bytes of an image that the log names, or None if they are lost."""
         return await anyio.to_thread.run_sync(self._desk.world.find_attachment, attachment_id)
 
-    def _told(self, text: JsonValue) -> None:
-        """The user knows it now; what came up meanwhile still waits."""
-        if text == self._desk.notice:
-            self._desk.notice = None
-        elif text in self._desk.news:
-            self._desk.news.remove(str(text))
-
     def _remember(self, event: object) -> None:
         if isinstance(event, Event):
             self._desk.memory.apply(event)
-            if event.type == NOTICE_ROW and isinstance(event.data, dict):
-                self._told(event.data["text"])
-
-
-def _inserted(splice: JsonObject) -> Sequence[JsonValue]:
-    inserted = splice.get("inserted")
-    return inserted if isinstance(inserted, list) else ()
+            forget_told(self._desk, event)

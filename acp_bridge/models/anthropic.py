@@ -5,16 +5,17 @@ Source: Messages API, "Streaming"; dsh section 1.
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 from acp_bridge.models.anthropic_body import messages_body, without_thinking
-from acp_bridge.models.http import Ending, ProviderHttp
+from acp_bridge.models.http import ProviderHttp
+from acp_bridge.models.http_model import AnswerReader
 from acp_bridge.models.jsontext import event_json
-from acp_bridge.models.known import Provider, name_of
+from acp_bridge.models.known import Provider
 from acp_bridge.models.messages import Pictures
 from acp_bridge.ports import (
     Chunk,
-    FailureChunk,
     ModelInfo,
     ModelRequest,
     ReasoningChunk,
@@ -42,99 +43,73 @@ _STOPS: Final[dict[str, StopChunk]] = {
 }
 
 
-def headers(key: str) -> dict[str, str]:
-    """What says who asks."""
-    return {"x-api-key": key, "anthropic-version": VERSION}
-
-
 class MessagesApi:
     """The `http_model.Dialect` of the Messages API."""
 
-    def __init__(self, http: ProviderHttp, *, provider: Provider, info: ModelInfo) -> None:
-        self._http = http
-        self._provider = provider
-        self._info = info
+    def headers(self, key: str) -> dict[str, str]:
+        """What says who asks."""
+        return {"x-api-key": key, "anthropic-version": VERSION}
 
-    def body(self, request: ModelRequest, pictures: Pictures) -> JsonObject:
+    def body(
+        self, request: ModelRequest, pictures: Pictures, *, provider: Provider, info: ModelInfo
+    ) -> JsonObject:
         """What to post."""
-        return messages_body(request, pictures, provider=self._provider, info=self._info)
+        return messages_body(request, pictures, provider=provider, info=info)
 
-    def reader(self) -> "AnswerReader":
+    def reader(self, http: ProviderHttp, replay_kind: str, model: str) -> AnswerReader:
         """Who reads the answer."""
-        return AnswerReader(self._http, self._provider.replay_kind, name_of(self._info))
+        return MessagesReader(http, replay_kind, model)
 
-    def mended(self, body: JsonObject, end: Ending) -> JsonObject | None:
+    def mended(self, body: JsonObject, refusal: str) -> JsonObject | None:
         """The request to send instead of one whose old reasoning was refused."""
-        refused = (
-            isinstance(end, FailureChunk)
-            and end.code == "INVALID_REQUEST"
-            and "thinking" in end.message
-            and ("signature" in end.message or "redacted" in end.message)
-        )
-        if not refused:
+        if "thinking" not in refusal or not ("signature" in refusal or "redacted" in refusal):
             return None
         logger.info("earlier reasoning was refused: asking again without it")
         return without_thinking(body)
 
 
-class AnswerReader:
-    """Reads one answer's events. Pure; ``over`` says that `ending` holds the last chunks."""
+class MessagesReader(AnswerReader):
+    """Tells each piece as it comes; ``_marks`` are what must go back with each block."""
 
     def __init__(self, http: ProviderHttp, replay_kind: str, model: str) -> None:
-        self._http = http
-        self._response: JsonObject = {"kind": replay_kind, "version": 1, "model": model}
+        super().__init__(http, replay_kind, model)
         self._usage: JsonObject = {}
-        self._stop: str | None = None
-        self._end: Ending | None = None
         self._marks: dict[int, JsonObject] = {}
         self._empty: set[int] = set()
-        self.over = False
 
-    def read(self, data: str) -> tuple[Chunk, ...]:
-        """The chunks of one event."""
-        try:
-            event: Any = event_json(data)
-            match event["type"]:
-                case "content_block_delta":
-                    return self._delta(event["index"], event["delta"])
-                case "content_block_start":
-                    return self._start(event["index"], event["content_block"])
-                case "content_block_stop":
-                    return self._block_end(event["index"])
-                case "message_start":
-                    self._count(event["message"].get("usage"))
-                case "message_delta":
-                    self._count(event.get("usage"))
-                    self._stop = event["delta"].get("stop_reason") or self._stop
-                case "message_stop":
-                    self._end, self.over = self._stopped(), True
-                case "error":
-                    self._end, self.over = self._http.failed(event.get("error")), True
-                case _:
-                    pass  # a ping, or what a later version of the API adds
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            logger.warning("an event of %s is not as its API says", self._response["model"])
-            self._end, self.over = self._http.malformed(), True
+    def _event(self, data: str) -> tuple[Chunk, ...]:
+        event: Any = event_json(data)
+        match event["type"]:
+            case "content_block_delta":
+                return self._delta(event["index"], event["delta"])
+            case "content_block_start":
+                return self._start(event["index"], event["content_block"])
+            case "content_block_stop":
+                return self._block_end(event["index"])
+            case "message_start":
+                self._count(event["message"].get("usage"))
+            case "message_delta":
+                self._count(event.get("usage"))
+                self._stop = event["delta"].get("stop_reason") or self._stop
+            case "message_stop":
+                self._end = self._stopped()
+            case "error":
+                self._end = self._http.failed(event.get("error"))
+            case _:
+                pass  # a ping, or what a later version of the API adds
         return ()
 
-    def finish_early(self) -> None:
-        """The stream ended before the answer said so."""
-        # With a reason to stop all blocks are whole: only the farewell is missing.
-        self._end = self._http.cut_off() if self._stop is None else self._stopped()
-        self.over = True
-
-    def ending(self) -> tuple[Chunk, ...]:
-        """The last chunks: what it cost, and how it ended."""
-        assert self._end is not None
-        if isinstance(self._end, FailureChunk) or not self._usage:
-            return (self._end,)
-        usage = UsageChunk(
-            input_tokens=_count(self._usage, "input_tokens"),
-            output_tokens=_count(self._usage, "output_tokens"),
-            cache_read_tokens=_count(self._usage, "cache_read_input_tokens"),
-            cache_write_tokens=_count(self._usage, "cache_creation_input_tokens"),
-        )
-        return (usage, self._end)
+    def _last(self) -> Sequence[Chunk]:
+        if not self._usage:
+            return ()
+        return [
+            UsageChunk(
+                input_tokens=_count(self._usage, "input_tokens"),
+                output_tokens=_count(self._usage, "output_tokens"),
+                cache_read_tokens=_count(self._usage, "cache_read_input_tokens"),
+                cache_write_tokens=_count(self._usage, "cache_creation_input_tokens"),
+            )
+        ]
 
     def _delta(self, index: int, delta: JsonObject) -> tuple[Chunk, ...]:
         match delta["type"]:
@@ -211,7 +186,7 @@ class AnswerReader:
     def _stopped(self) -> StopChunk:
         stop = _STOPS.get(self._stop or "")
         if stop is None:
-            logger.warning("%s stopped for %r", self._response["model"], self._stop)
+            logger.warning("%s stopped for %r", self._model, self._stop)
             stop = _STOPS["end_turn"]
         blocks: list[JsonValue] = [
             {key: value for key, value in mark.items() if key != "id"}
@@ -219,7 +194,8 @@ class AnswerReader:
             # An empty block is none to the log, which counts these beside its own.
             if index not in self._empty or mark["type"] in {"hidden", "tool-call"}
         ]
-        return StopChunk(stop.reason, {"response": self._response, "blocks": blocks})
+        response: JsonObject = {"kind": self._replay_kind, "version": 1, "model": self._model}
+        return StopChunk(stop.reason, {"response": response, "blocks": blocks})
 
 
 def _text(value: JsonValue) -> str:

@@ -19,7 +19,7 @@ from acp_bridge.models.known import PROVIDERS, Provider, model_info, request_url
 from acp_bridge.ports import Model, ModelInfo
 
 if TYPE_CHECKING:
-    from acp_bridge.models.http_model import HttpModel
+    from acp_bridge.models.http_model import Dialect, HttpModel
     from acp_bridge.models.scripted import ScriptedModel
 
 logger = logging.getLogger(__name__)
@@ -207,24 +207,26 @@ def make_model(provider: Provider, info: ModelInfo, *, url: str, key: str) -> "H
     from acp_bridge.models.http import Account, ProviderHttp
     from acp_bridge.models.http_model import HttpModel
 
-    if provider.api == "messages":
-        from acp_bridge.models.anthropic import MessagesApi as Api
-        from acp_bridge.models.anthropic import headers
-    else:
-        from acp_bridge.models.openai import ChatApi as Api  # type: ignore[assignment]
-        from acp_bridge.models.openai import headers
+    dialect = _dialect(provider)
     account = Account(
         title=provider.title,
         url=url,
-        headers=headers(key),
+        headers=dialect.headers(key),
         key=key,
         sign_in=provider.sign_in,
         base_variable=provider.base_variable,
     )
-    http = ProviderHttp(account)
-    return HttpModel(
-        http, Api(http, provider=provider, info=info), provider=provider.name, info=info
-    )
+    return HttpModel(ProviderHttp(account), dialect, provider=provider, info=info)
+
+
+def _dialect(provider: Provider) -> "Dialect":
+    if provider.api == "messages":
+        from acp_bridge.models.anthropic import MessagesApi
+
+        return MessagesApi()
+    from acp_bridge.models.openai import ChatApi
+
+    return ChatApi()
 
 
 def _scripted(path: str) -> "ScriptedModel":

@@ -5,18 +5,19 @@ Source: Chat Completions API, "Streaming"; reasoning and usage as the usual serv
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import attrs
 
-from acp_bridge.models.http import Ending, ProviderHttp
+from acp_bridge.models.http import ProviderHttp
+from acp_bridge.models.http_model import AnswerReader
 from acp_bridge.models.jsontext import event_json
-from acp_bridge.models.known import Provider, name_of
+from acp_bridge.models.known import Provider
 from acp_bridge.models.messages import Pictures
 from acp_bridge.models.openai_body import chat_body, without_reasoning
 from acp_bridge.ports import (
     Chunk,
-    FailureChunk,
     ModelInfo,
     ModelRequest,
     ReasoningChunk,
@@ -46,36 +47,26 @@ _STOPS: Final[dict[str, _Reason]] = {
 }
 
 
-def headers(key: str) -> dict[str, str]:
-    """What says who asks."""
-    return {"authorization": f"Bearer {key}"}
-
-
 class ChatApi:
     """The `http_model.Dialect` of chat completions."""
 
-    def __init__(self, http: ProviderHttp, *, provider: Provider, info: ModelInfo) -> None:
-        self._http = http
-        self._provider = provider
-        self._info = info
+    def headers(self, key: str) -> dict[str, str]:
+        """What says who asks."""
+        return {"authorization": f"Bearer {key}"}
 
-    def body(self, request: ModelRequest, pictures: Pictures) -> JsonObject:
+    def body(
+        self, request: ModelRequest, pictures: Pictures, *, provider: Provider, info: ModelInfo
+    ) -> JsonObject:
         """What to post."""
-        return chat_body(request, pictures, provider=self._provider, info=self._info)
+        return chat_body(request, pictures, provider=provider, info=info)
 
-    def reader(self) -> "AnswerReader":
+    def reader(self, http: ProviderHttp, replay_kind: str, model: str) -> AnswerReader:
         """Who reads the answer."""
-        return AnswerReader(self._http, self._provider.replay_kind, name_of(self._info))
+        return ChatReader(http, replay_kind, model)
 
-    def mended(self, body: JsonObject, end: Ending) -> JsonObject | None:
+    def mended(self, body: JsonObject, refusal: str) -> JsonObject | None:
         """The request to send instead of one that a model refuses to reason about with tools."""
-        refused = (
-            isinstance(end, FailureChunk)
-            and end.code == "INVALID_REQUEST"
-            and "reasoning_effort" in end.message
-            and "tools" in end.message
-        )
-        if not refused:
+        if "reasoning_effort" not in refusal or "tools" not in refusal:
             return None
         logger.info("the model takes tools only without reasoning: asking again without it")
         return without_reasoning(body)
@@ -90,61 +81,37 @@ class _Call:
     pieces: list[str] = attrs.field(factory=list)
 
 
-class AnswerReader:
-    """Reads one answer's events. Pure; ``over`` says that `ending` holds the last chunks.
-
-    Tool calls are kept until the end: their pieces may be mixed, and nobody waits for them.
-    """
+class ChatReader(AnswerReader):
+    """Keeps tool calls until the end: their pieces may be mixed, and nobody waits for them."""
 
     def __init__(self, http: ProviderHttp, replay_kind: str, model: str) -> None:
-        self._http = http
-        self._replay_kind = replay_kind
-        self._model = model
+        super().__init__(http, replay_kind, model)
         self._calls: list[_Call] = []
         self._places: dict[int, int] = {}
         self._usage: JsonObject | None = None
-        self._stop: str | None = None
         self._refused = False
         self._field: str | None = None
-        self._end: Ending | None = None
-        self.over = False
 
-    def read(self, data: str) -> tuple[Chunk, ...]:
-        """The chunks of one event."""
+    def _event(self, data: str) -> tuple[Chunk, ...]:
         if data.strip() == "[DONE]":
-            self._end, self.over = self._stopped(), True
+            self._end = self._stopped()
             return ()
-        try:
-            event: Any = event_json(data)
-            if event.get("error"):
-                self._end, self.over = self._http.failed(event["error"]), True
-                return ()
-            usage = event.get("usage")
-            if isinstance(usage, dict):
-                self._usage = usage
-            choices = event.get("choices")
-            if not choices:
-                return ()
-            choice = choices[0]
-            chunks = self._delta(choice.get("delta") or {})
-            self._stop = choice.get("finish_reason") or self._stop
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-            logger.warning("an event of %s is not as its API says", self._model)
-            self._end, self.over = self._http.malformed(), True
+        event: Any = event_json(data)
+        if event.get("error"):
+            self._end = self._http.failed(event["error"])
             return ()
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self._usage = usage
+        choices = event.get("choices")
+        if not choices:
+            return ()
+        choice = choices[0]
+        chunks = self._delta(choice.get("delta") or {})
+        self._stop = choice.get("finish_reason") or self._stop
         return chunks
 
-    def finish_early(self) -> None:
-        """The stream ended before it said so."""
-        # With a reason to stop the answer is whole: only the farewell is missing.
-        self._end = self._http.cut_off() if self._stop is None else self._stopped()
-        self.over = True
-
-    def ending(self) -> tuple[Chunk, ...]:
-        """The last chunks: tool calls, what it cost, and how it ended."""
-        assert self._end is not None
-        if isinstance(self._end, FailureChunk):
-            return (self._end,)
+    def _last(self) -> Sequence[Chunk]:
         chunks: list[Chunk] = []
         for number, call in enumerate(self._calls):
             block = _FIRST_CALL_BLOCK + number
@@ -152,7 +119,7 @@ class AnswerReader:
             chunks.append(ToolCallChunk(block, call.call_id, None, "".join(call.pieces) or "{}"))
         if self._usage is not None:
             chunks.append(_usage(self._usage))
-        return (*chunks, self._end)
+        return chunks
 
     def _delta(self, delta: JsonObject) -> tuple[Chunk, ...]:
         chunks: tuple[Chunk, ...] = ()

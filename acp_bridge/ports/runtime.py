@@ -79,6 +79,10 @@ class LiveSession(Protocol):
         """The working folder, absolute."""
 
     @property
+    def folders(self) -> Sequence[Path]:
+        """More roots of the workspace, absolute, as the client gave them at the last opening."""
+
+    @property
     def events(self) -> Sequence[Event]:
         """The log so far."""
 

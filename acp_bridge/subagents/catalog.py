@@ -1,4 +1,4 @@
-"""`list_children`: which continuable children a session has, from headers and descriptors alone.
+"""Which continuable children a session has, and what one is, by headers and descriptors alone.
 
 The trace decides who is a candidate; when it cannot be built there is no trustworthy set, and the
 call fails. After that a failure concerns one child, whose entry says so, and costs no further read.
@@ -10,17 +10,19 @@ from typing import Literal, TypeAlias
 import attrs
 
 from acp_bridge.errors import (
+    BridgeError,
     SessionCorruptError,
     SessionQueryError,
     SessionUnsupportedError,
 )
-from acp_bridge.sessions import SessionQuery, SessionRecord
+from acp_bridge.sessions import SessionQuery, SessionRecord, SessionStore
 from acp_bridge.sessions.query import (
     EVENT_NOT_FOUND,
     HEADER_CONFLICT,
     PERSISTENCE_FAILED,
     SESSION_NOT_FOUND,
 )
+from acp_bridge.subagents import refusals
 from acp_bridge.subagents.descriptor import DESCRIPTOR_ROW, Descriptor, descriptor_from_data
 from acp_bridge.vocabulary import SessionId
 
@@ -82,6 +84,28 @@ def descriptor_of(
     if not is_same or event.seq != seqs[0] or event.type != DESCRIPTOR_ROW:
         return "corrupt"
     return descriptor_from_data(event.data)
+
+
+def complete_child(store: SessionStore, parent_id: SessionId, child_id: SessionId) -> Descriptor:
+    """What a complete child is, by its log alone. Blocking.
+
+    Raises:
+        SubagentRefusedError: it is no continuable child of this parent, or cannot be read.
+    """
+    try:
+        header = store.read_header(child_id)
+    except BridgeError as error:
+        raise refusals.not_found(child_id, error.details) from error
+    if header.origin != "subagent" or header.parent_session != parent_id:
+        raise refusals.not_yours(child_id)
+    record = SessionRecord(header=header, is_live=False)
+    match descriptor_of(SessionQuery(store), parent_id, record):
+        case Descriptor() as found:
+            return found
+        case None:
+            raise refusals.not_continuable(child_id)
+        case reason:
+            raise refusals.unreadable(child_id, reason)
 
 
 def _entry(query: SessionQuery, parent_id: str, record: SessionRecord) -> Child | Diagnostic | None:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
@@ -24,17 +23,18 @@ from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.modes import delegated_rows
 from acp_bridge.harness.session import HarnessSession
 from acp_bridge.ports import Client, ModelCatalog
-from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionRecord, SessionStore
+from acp_bridge.sessions import Header, LogWriter, SessionQuery, SessionStore
 from acp_bridge.sessions.query import LiveLog
 from acp_bridge.subagents import refusals
 from acp_bridge.subagents.activation import Activation, Activations, ChildSession, Work
 from acp_bridge.subagents.asking import ChildClient
-from acp_bridge.subagents.catalog import Child, Diagnostic, descriptor_of, list_children
+from acp_bridge.subagents.catalog import Child, Diagnostic, complete_child, list_children
 from acp_bridge.subagents.delegation import Delegation, birth_rows
 from acp_bridge.subagents.descriptor import Descriptor
 from acp_bridge.subagents.elsewhere import Elsewhere, PendingRun, RemoteSession
 from acp_bridge.subagents.limits import Limits
 from acp_bridge.subagents.messages import relay_message, task_message
+from acp_bridge.subagents.places import Places, place_among_listed
 from acp_bridge.subagents.providers import PROVIDERS, REMOTE, Birth, Provider
 from acp_bridge.subagents.tree import CATALOG_ROW, descendants
 from acp_bridge.vocabulary import (
@@ -105,7 +105,7 @@ class SubagentService:
         self._providers = providers
         self._elsewhere = elsewhere
         self._working = Activations(new_id)
-        self._nurseries: WeakKeyDictionary[HarnessSession, _Nursery] = WeakKeyDictionary()
+        self._places = Places()
         self._created_at_ms = 0
 
     # --- what sessions ask (`ports.ChildRunner`) ------------------------------------------------
@@ -229,7 +229,7 @@ class SubagentService:
             BridgeError: the child could not be stored.
         """
         parent = self._caller(ask.caller_id)
-        async with self._nursery(parent).lock:
+        async with self._places.lock(parent):
             return await self._delegate(ask, parent)
 
     async def _delegate(self, ask: Delegation, parent: HarnessSession) -> Activation:
@@ -240,7 +240,7 @@ class SubagentService:
         self._check_room(parent)
         self._created_at_ms = max(self._clock(), self._created_at_ms + 1)
         birth = Birth(SessionId(self._new_id()), parent.header, self._created_at_ms, ask.cwd)
-        place = self._next_place(parent)
+        place = self._places.next(parent)
         root = self._working.root_of(parent)
         activation = Activation(birth.child_id, parent, root, ask.label, ask.mode, ask.call_id)
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
@@ -363,7 +363,9 @@ class SubagentService:
         root = self._working.root_of(caller)
         activation = Activation(child_id, caller, root, child_id, "continuable", call_id)
         with anyio.CancelScope(shield=True), self._working.admitted(activation):
-            found = await anyio.to_thread.run_sync(self._look_at, caller.session_id, child_id)
+            looks = partial(complete_child, self._store, caller.session_id, child_id)
+            found = await anyio.to_thread.run_sync(looks)
+            self._check_provider(found, child_id)
             activation.label = found.label
             if found.provider == REMOTE and self._elsewhere is not None:
                 await self._elsewhere.check_idle(child_id)
@@ -381,38 +383,13 @@ class SubagentService:
             choices.mode = caller.choices.mode
             is_same = memory.mode == choices.mode
             rows = [] if is_same else delegated_rows(choices.mode, before=memory.mode)
-            place = memory.place or _place_among_listed(caller, child_id)
+            place = memory.place or place_among_listed(caller, child_id)
             is_at = _Place(place, text, is_remote=found.provider == REMOTE)
             session = await self._opened(activation, writer, choices, memory, is_at)
             if notice is not None and isinstance(session, HarnessSession):
                 session.note(notice)
             await _receive(session, rows, message, "next-step")
             self._begin(activation, session, task=text)
-
-    def _look_at(self, parent_id: SessionId, child_id: SessionId) -> Descriptor:
-        """What a complete child is, by its log alone. Blocking.
-
-        Raises:
-            SubagentRefusedError: it is no continuable child of this parent, or cannot be read.
-        """
-        try:
-            header = self._store.read_header(child_id)
-        except BridgeError as error:
-            raise refusals.not_found(child_id, error.details) from error
-        if header.origin != "subagent" or header.parent_session != parent_id:
-            raise refusals.not_yours(child_id)
-        record = SessionRecord(header=header, is_live=False)
-        match descriptor_of(SessionQuery(self._store), parent_id, record):
-            case Descriptor() as found:
-                if found.provider != REMOTE:
-                    self._provider(found.provider)
-                elif self._elsewhere is None:
-                    raise refusals.no_events_home(child_id)
-                return found
-            case None:
-                raise refusals.not_continuable(child_id)
-            case reason:
-                raise refusals.unreadable(child_id, reason)
 
     async def _opened(
         self,
@@ -499,6 +476,12 @@ class SubagentService:
             raise refusals.no_provider(name)
         return provider
 
+    def _check_provider(self, found: Descriptor, child_id: SessionId) -> None:
+        if found.provider != REMOTE:
+            self._provider(found.provider)
+        elif self._elsewhere is None:
+            raise refusals.no_events_home(child_id)
+
     def _check_room(self, parent: HarnessSession) -> None:
         depth = parent.header.delegation_depth + 1
         if depth > self._limits.depth_max:
@@ -509,18 +492,6 @@ class SubagentService:
         if parent.cancelling:
             raise refusals.caller_ending()
 
-    def _next_place(self, parent: HarnessSession) -> str:
-        """The place of a parent's next child; those that its log names count."""
-        nursery = self._nursery(parent)
-        nursery.count += 1
-        return f"{parent.place}/{nursery.count}"
-
-    def _nursery(self, parent: HarnessSession) -> "_Nursery":
-        found = self._nurseries.get(parent)
-        if found is None:
-            found = self._nurseries[parent] = _Nursery(len(_listed(parent)))
-        return found
-
 
 @attrs.frozen(slots=True)
 class _Place:
@@ -529,36 +500,6 @@ class _Place:
     place: str
     task: str
     is_remote: bool = attrs.field(kw_only=True)
-
-
-@attrs.define(slots=True)
-class _Nursery:
-    """How many children a session has had, and who of them comes first.
-
-    ``lock``: calls side by side have their children in the order of the calls, so that a log, and
-    what is told of it, does not depend on which disk access is the quickest.
-    """
-
-    count: int
-    lock: anyio.Lock = attrs.field(factory=anyio.Lock)
-
-
-def _listed(parent: HarnessSession) -> list[str]:
-    """The children that a session's own catalog rows name, oldest first."""
-    found: list[str] = []
-    for event in parent.events:
-        if event.type == "session/end-seed" and event.data == {"inherited": True}:
-            found.clear()  # another session's children
-        elif event.type == CATALOG_ROW and isinstance(event.data, dict):
-            found.append(str(event.data.get("childId")))
-    return found
-
-
-def _place_among_listed(parent: HarnessSession, child_id: SessionId) -> str:
-    """Where a child stands that its own log gives no place."""
-    listed = _listed(parent)
-    number = listed.index(child_id) if child_id in listed else len(listed)
-    return f"{parent.place}/{number + 1}"
 
 
 async def _receive(

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import attrs
 
-from acp_bridge.testing.rules import child_of
 from acp_bridge.testing.runner import Outcome
-from acp_bridge.testing.transcript import Line, arr, obj, text_or_none
+from acp_bridge.testing.transcript import Line, arr, child_of, obj, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 Files = dict[str, "str | Files"]

@@ -16,8 +16,7 @@ from itertools import islice
 
 import attrs
 
-from acp_bridge.testing.rules import child_of
-from acp_bridge.testing.transcript import Entry, arr, obj, read, text_or_none
+from acp_bridge.testing.transcript import Entry, arr, child_of, obj, read, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 _MESSAGES = {"agent_message_chunk", "agent_thought_chunk"}

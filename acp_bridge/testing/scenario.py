@@ -10,7 +10,7 @@ without a warning. ``"wire": "sdk"`` beside the steps plays them over the SDK's 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -330,6 +330,3 @@ _STEPS: dict[str, Callable[[JsonValue], Step]] = {
     "restart": lambda _: Stop("restart"),
     "kill": lambda _: Stop("kill"),
 }
-
-STEP_WORDS: Sequence[str] = tuple(_STEPS)
-"""Every step that `input.json` may use."""

@@ -6,7 +6,6 @@ check closes every object that the schema describes (`strict`). That of other ag
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal, Protocol
 
 from acp_bridge.testing.transcript import Entry, Line, arr, obj, read, text_or_none
@@ -44,11 +43,6 @@ class SchemaCheck:
                 if method is not None and name.endswith(suffix):
                     self._names[kind, method] = name
         self._validators: dict[str, _Validator] = {}
-
-    @classmethod
-    def from_file(cls, path: Path) -> "SchemaCheck":
-        """Read a schema as the ACP project publishes it."""
-        return cls(json.loads(path.read_text("utf-8")))
 
     def problems(self, line: Line) -> list[str]:
         """What is wrong with one message; [] for extension methods and error responses' data."""

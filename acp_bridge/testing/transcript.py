@@ -69,6 +69,11 @@ def text_or_none(value: JsonValue) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def child_of(update: JsonObject) -> str | None:
+    """The subagent whose work an update on the root's session shows."""
+    return text_or_none(obj(obj(update.get("_meta")).get("acp-bridge")).get("childSessionId"))
+
+
 def at(value: JsonValue, path: str) -> JsonValue:
     """The member at a dotted path; list items by number.
 

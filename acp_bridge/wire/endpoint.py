@@ -244,10 +244,6 @@ class Endpoint:
         """
         self._writer.enqueue(notification_frame(method, params))
 
-    def notify_frame(self, frame: bytes) -> None:
-        """Queue a frame made by `messages.notification_frame`."""
-        self._writer.enqueue(frame)
-
     async def flow(self) -> None:
         """Wait while more than `writer.FLOW_BYTES_MAX` bytes are queued; else return at once."""
         await self._writer.flow()

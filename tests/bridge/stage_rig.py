@@ -121,6 +121,7 @@ class ActedSession:
     """Implements `ports.LiveSession` over a stage."""
 
     commands: Sequence[CommandInfo] = ()
+    folders: Sequence[Path] = ()
     busy = False
 
     def __init__(self, stage: Stage, play: Play, group: anyio.abc.TaskGroup) -> None:

@@ -4,7 +4,7 @@ import json
 
 import anyio
 import pytest
-from acp_rig import HI, Bench, bash, said, selected, write
+from acp_rig import HI, WAIT_S, Bench, bash, said, selected, write
 
 from acp_bridge.vocabulary import JsonObject
 
@@ -116,7 +116,7 @@ async def test_a_session_that_waits_holds_up_no_other_r089(bench: Bench) -> None
         parked = await editor.new(bench.cwd)
         prompt = await editor.start("session/prompt", said(parked))
         question = await editor.seen(lambda m: m.get("method") == "session/request_permission")
-        with anyio.fail_after(60):
+        with anyio.fail_after(WAIT_S):
             other = await editor.new(bench.cwd)
             assert await editor.prompt(other) == "end_turn"
             await editor.load(other, bench.cwd)

@@ -15,7 +15,6 @@ from stage_rig import FALLBACK, NATIVE
 
 from acp_bridge.cli import assemble
 from acp_bridge.config import Settings
-from acp_bridge.ports import PermissionAsk
 from acp_bridge.subagents.remote_home import RemoteHome
 from acp_bridge.vocabulary import Answer, JsonObject, JsonValue, SessionId, TurnEnd
 
@@ -68,15 +67,8 @@ def asked(editor: Editor) -> list[JsonObject]:
 async def questioned(place: Estate) -> Job:
     """A child that asks to run a command, runs it, and ends."""
     job = await place.worker.claim()
-    there = FakeClient()
-
-    async def relay(ask: PermissionAsk) -> Answer:
-        await job.tell_new()
-        return await job.ask(ask)
-
-    there.replier = relay
     touch = calls(("bash", {"command": "touch made", "description": "make it"}))
-    await job.works(touch, say("It is in a.py."), asked=there)
+    await job.works(touch, say("It is in a.py."), asked=job.relaying())
     await job.tell_new()
     await job.settle(answer="It is in a.py.")
     return job

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from acp_rig import Editor, said, selected
+from acp_rig import WAIT_S, Editor, said, selected
 from stage_plays import ends, nest, outlive, two_ask, until_cancelled
 from stage_rig import FALLBACK, NATIVE, Stage, audience
 
@@ -208,7 +208,7 @@ async def test_an_asker_that_nobody_knows_is_refused_at_once(
     async with audience(stage, outlive, [], form) as editor:
         await editor.new(stage.root.cwd)
         stage.members[SessionId("stranger")] = stage.root
-        with anyio.fail_after(60):
+        with anyio.fail_after(WAIT_S):
             assert await stage.ask(SessionId("stranger"), "b", "make") is Answer.UNAVAILABLE
         assert asked(editor) == []
 

@@ -22,7 +22,7 @@ from story_rows import ROOT, Story
 
 from acp_bridge.acp.converter import unstructure
 from acp_bridge.ports import PermissionAsk
-from acp_bridge.testing.rules import TITLE_CHARS_MAX
+from acp_bridge.testing.rules.messages import TITLE_CHARS_MAX
 from acp_bridge.vocabulary import CallId, JsonObject, SessionId
 
 FORMS = pytest.mark.parametrize("native", [True, False], ids=["native", "fallback"])

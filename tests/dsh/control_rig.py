@@ -154,6 +154,11 @@ class Rig:
     hello: Hello | None
     opened: int = 0
 
+    def check_quiet(self) -> None:
+        """Nothing but frames came from it, and the plugin told of no fault of its own."""
+        assert self.wire.noise == []
+        assert [one for one in self.wire.heard if one["method"] == "bridge.fault"] == []
+
     async def open(self, **more: Any) -> SessionId:
         """A new session; its id."""
         self.opened += 1

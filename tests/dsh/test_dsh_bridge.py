@@ -5,12 +5,10 @@ and for processes that it left.
 """
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from bridge_rig import DshPlace, end_of, shared_homes, tool_updates
-from dsh_rig import GATE, loopback_model, pieces, text, tool
+from dsh_rig import GATE, pieces, text, tool
 from picture_bytes import png
 
 from acp_bridge.sessions import SessionStore
@@ -22,12 +20,6 @@ PICTURE = (
     "lEQVR4nGP4z8AARGDiPwMAHfAD/aAzCYkAAAAASUVORK5CYII="
 )
 """Two by two pixels, red and green: the runtime decodes pictures."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def test_a_prompt_streams_its_answer_as_the_model_says_it(place: DshPlace) -> None:

@@ -1,11 +1,8 @@
 """What the real runtime's model asks a user, and what was allowed "always", as a client sees it."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import Message, loopback_model, text, tool
+from dsh_rig import Message, text, tool
 from process_rig import Bridge
 
 from acp_bridge.harness.memory import GRANT_ROW
@@ -21,12 +18,6 @@ QUESTIONS = [
     },
     {"id": "name", "question": "What shall it be called?"},
 ]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def asks(place: DshPlace, session: str) -> None:

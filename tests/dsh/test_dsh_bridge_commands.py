@@ -1,11 +1,8 @@
 """Slash commands, titles and what is said in between, on the real runtime through an ACP client."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import GATE, loopback_model, pieces, text, tool
+from dsh_rig import GATE, pieces, text, tool
 from process_rig import Bridge, eventually
 
 from acp_bridge.runtime.dsh.commands import COMMANDS
@@ -13,12 +10,6 @@ from acp_bridge.runtime.dsh.commands import COMMANDS
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
 LONG = "All of this is about the parser. " * 400
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def offered(bridge: Bridge) -> list[str]:

@@ -6,13 +6,11 @@ Every bridge is checked for processes that it left behind, commands of the model
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import GATE, loopback_model, pieces, text, tool
+from dsh_rig import GATE, pieces, text, tool
 from process_rig import Bridge, eventually
 
 from acp_bridge.runtime.dsh.host import ANSWER_WAIT_S
@@ -22,12 +20,6 @@ pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
 KILL_WAIT_S = 10.0
 """What the end of a process that ignores us may add, on a loaded machine."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 class Three:

@@ -5,21 +5,13 @@ Every bridge is checked for processes that it left behind, commands of the model
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import loopback_model, text, tool
+from dsh_rig import text, tool
 from process_rig import KILL_EXIT_S, Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def running_command(place: DshPlace, bridge: Bridge) -> tuple[str, int]:
@@ -71,7 +63,7 @@ def test_a_second_signal_kills_at_once_and_leaves_nothing(place: DshPlace) -> No
         bridge.process.send_signal(signal.SIGTERM)
         bridge.process.send_signal(signal.SIGTERM)
         bridge.process.send_signal(signal.SIGINT)
-        bridge.wait_exit(KILL_EXIT_S)
+        assert bridge.wait_exit(KILL_EXIT_S) in {128 + signal.SIGTERM, 128 + signal.SIGINT}
 
 
 def test_a_wrong_key_asks_for_another_one(place: DshPlace) -> None:

@@ -4,25 +4,18 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
 from bridge_rig import DshPlace, end_of
-from dsh_rig import Message, loopback_model, text, tool
+from dsh_rig import Message, text, tool
 from mcp_rig import SECRET, Site, lives, site, tiny
 from process_rig import Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
 TRIES = 60
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def acp_server(how: str = "", *, name: str = "tiny") -> Message:

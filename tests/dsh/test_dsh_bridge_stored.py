@@ -1,7 +1,6 @@
 """Stores that others wrote, opened on the real runtime: historical forks, and nested subagents."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ pytestmark = [pytest.mark.dsh, pytest.mark.process]
 NATIVE: Message = {"subagents": {}}
 FALLBACK: Message = {}
 FORMS = pytest.mark.parametrize("form", [NATIVE, FALLBACK], ids=["native", "fallback"])
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 def ids_of(bridge: Bridge) -> set[str]:

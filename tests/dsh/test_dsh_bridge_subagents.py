@@ -7,12 +7,11 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from bridge_rig import DshPlace, end_of
-from dsh_rig import GATE, Message, loopback_model, pieces, text, tool
+from dsh_rig import GATE, Message, pieces, text, tool
 from process_rig import Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
@@ -20,12 +19,6 @@ pytestmark = [pytest.mark.dsh, pytest.mark.process]
 NATIVE: Message = {"subagents": {}}
 FALLBACK: Message = {}
 FORMS = pytest.mark.parametrize("form", [NATIVE, FALLBACK], ids=["native", "fallback"])
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[DshPlace]:
-    with loopback_model() as model:
-        yield DshPlace(tmp_path, model)
 
 
 @contextmanager

@@ -113,11 +113,6 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
     folder = tmp_path_factory.mktemp("asking")
     bridge = Bridge((folder / "work").resolve())
@@ -125,8 +120,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
         rig.control.answer_approvals(bridge.approve)
         rig.control.answer_questions(bridge.answer)
         yield Desk(rig, bridge)
-    assert rig.wire.noise == []
-    assert [one for one in rig.wire.heard if one["method"] == "bridge.fault"] == []
+    rig.check_quiet()
 
 
 async def test_a_command_asks_with_its_arguments_and_runs_when_allowed(desk: Desk) -> None:

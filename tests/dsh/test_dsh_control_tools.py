@@ -53,16 +53,10 @@ class Calls:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     async with dsh_rig(tmp_path_factory.mktemp("tools")) as rig:
         yield rig
-    assert rig.wire.noise == []
-    assert [one for one in rig.wire.heard if one["method"] == "bridge.fault"] == []
+    rig.check_quiet()
 
 
 @pytest.fixture

@@ -31,17 +31,11 @@ FEATURES: tuple[Feature, ...] = (
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     async with dsh_rig(tmp_path_factory.mktemp("turns")) as rig:
         rig.control.listen_to_streams(lambda session, note: NOTES.append((session, note)))
         yield rig
-    assert rig.wire.noise == []
-    assert [one for one in rig.wire.heard if one["method"] == "bridge.fault"] == []
+    rig.check_quiet()
 
 
 NOTES: list[tuple[SessionId, StreamNote]] = []

@@ -8,6 +8,7 @@ import pytest
 from harness_rig import WAIT_S, Rig, call, rig, script
 
 from acp_bridge.harness.inbox import queues
+from acp_bridge.harness.prompts import user_message
 from acp_bridge.vocabulary import Command, Event, JsonObject, JsonValue, Prompt
 
 pytestmark = pytest.mark.anyio
@@ -96,7 +97,7 @@ async def test_nothing_takes_it_where_no_prompt_runs(tmp_path: Path) -> None:
 
 async def test_what_a_killed_turn_left_comes_before_the_next_prompt(tmp_path: Path) -> None:
     async with rig(tmp_path, script(ANSWERS[1], releases=tmp_path)) as bench:
-        message = bench.session._user_message(said("left"))
+        message = user_message(bench.session._desk, said("left"))
         await bench.session.receive([], message, "next-step")
         assert (await bench.prompt("next")).kind == "completed"
         assert texts_of(bench.rows) == ["left", "next"]

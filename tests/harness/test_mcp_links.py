@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import attrs
@@ -72,11 +71,6 @@ class Fakes:
     async def serving(self, world: World) -> AsyncIterator[Served]:
         async with serving(world, *self.servers, find_connector=lambda: self.connect) as served:
             yield served
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 async def test_the_order_of_tools_does_not_depend_on_who_was_faster(world: World) -> None:

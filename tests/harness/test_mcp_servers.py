@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -19,11 +18,6 @@ from acp_bridge.harness.mcp.servers import Connector
 from acp_bridge.vocabulary import HttpServer, McpServer, StdioServer
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 async def test_a_process_gets_exactly_its_environment_and_none_of_our_keys(world: World) -> None:

@@ -18,11 +18,6 @@ from acp_bridge.ports import Access
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has waited for does not."""
     try:
@@ -327,10 +322,8 @@ async def test_what_a_command_says_while_it_is_ended_is_kept(world: World) -> No
 
 
 async def test_a_child_that_keeps_the_pipe_open_is_not_awaited(world: World) -> None:
-    with anyio.fail_after(60):
-        started = anyio.current_time()
+    with anyio.fail_after(30):
         result = await world.bash("sleep 60 & echo $!")
-        assert anyio.current_time() - started < patient(2)
     pid, _, rest = result.text.partition("\n")
     assert rest == "[processes left in the background were ended]\n[exit code: 0]"
     assert not alive(int(pid))

@@ -18,11 +18,6 @@ from acp_bridge.vocabulary import FileDiff
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 async def edited(world: World, content: bytes, old: str, new: str, **more: Any) -> bytes:
     path = world.file("e.txt", content)
     arguments = {"file_path": "e.txt", "old_string": old, "new_string": new, **more}

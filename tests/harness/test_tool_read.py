@@ -13,11 +13,6 @@ from acp_bridge.harness.tools import read
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def shown(path: Path, *lines: str) -> str:
     return "\n".join([f"<path>{path}</path>", "<type>file</type>", "<content>", *lines])
 

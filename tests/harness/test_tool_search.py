@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 RIPGREP = shutil.which("rg")
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 @pytest.fixture(params=["own", "ripgrep"])
 def engine(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> str:
     """Each way of searching; CI installs ripgrep, elsewhere it may be missing."""

@@ -1,18 +1,11 @@
 """The todo_write tool."""
 
-from pathlib import Path
-
 import pytest
 from tool_world import World
 
 from acp_bridge.ports import Access
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 async def test_the_list_becomes_a_row_of_the_log(world: World) -> None:

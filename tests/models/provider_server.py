@@ -24,7 +24,7 @@ KEY: Final = "sk-loopback-0123456789"
 HANG: Final = "hang"
 CUT: Final = "cut"
 Step: TypeAlias = bytes | anyio.Event | Literal["hang", "cut"]
-WAIT_S: Final = 5.0
+WAIT_S: Final = 30.0
 
 EVENTS_HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"

@@ -28,11 +28,6 @@ HEARD_MAX = 80
 """Messages that come before a kill: less than the prompts of one life are answered with."""
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def burst(place: Place) -> None:
     """A script whose every turn thinks, says, calls two tools at once and says again."""
     for turn in range(TURNS):

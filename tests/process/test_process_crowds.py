@@ -7,12 +7,11 @@ import json
 import random
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pace import patient
-from process_rig import Place, bash_call, prompt_params
+from process_rig import Bridge, Place, bash_call, prompt_params
 
 pytestmark = pytest.mark.process
 
@@ -22,9 +21,20 @@ QUICK_S = 2.0
 """How fast other sessions answer while one is parked (R089)."""
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def grown_unread(bridge: Bridge, session: str, *, settle_s: float, watch_s: float) -> int:
+    """The bytes that it grows by while nobody reads what a turn says; then the turn is cancelled.
+
+    Its first ``settle_s`` fill what may be filled.
+    """
+    bridge.stop_reading()
+    time.sleep(settle_s)
+    before = bridge.rss_bytes
+    time.sleep(watch_s)
+    grown = bridge.rss_bytes - before
+    bridge.cancel(session)
+    time.sleep(0.2)  # so that the cancel, too, comes while nobody reads
+    bridge.read_on()
+    return grown
 
 
 def test_a_reader_that_stalls_costs_no_memory_and_can_still_cancel(place: Place) -> None:
@@ -34,14 +44,7 @@ def test_a_reader_that_stalls_costs_no_memory_and_can_still_cancel(place: Place)
         session = bridge.new(place.work)
         prompt = bridge.prompt(session)
         bridge.update("agent_message_chunk")
-        bridge.stop_reading()
-        time.sleep(0.5)
-        before = bridge.rss_bytes
-        time.sleep(3)
-        grown = bridge.rss_bytes - before
-        bridge.cancel(session)
-        time.sleep(0.2)
-        bridge.read_on()
+        grown = grown_unread(bridge, session, settle_s=0.5, watch_s=3)
         assert bridge.answer_to(prompt)["result"]["stopReason"] == "cancelled"
         assert grown < 4 * 1024 * 1024, grown
         assert len(bridge.updates(session)) < 200_000  # the model was held back
@@ -59,14 +62,7 @@ def test_a_command_that_never_stops_printing_costs_no_memory(
         prompt = bridge.prompt(session)
         bridge.allow(bridge.asked())
         bridge.update("tool_call_update", status="in_progress")
-        bridge.stop_reading()
-        time.sleep(1)
-        before = bridge.rss_bytes
-        time.sleep(4)
-        grown = bridge.rss_bytes - before
-        bridge.cancel(session)
-        time.sleep(0.2)
-        bridge.read_on()
+        grown = grown_unread(bridge, session, settle_s=1, watch_s=4)
         assert bridge.answer_to(prompt)["result"]["stopReason"] == "cancelled"
         assert grown < 2 * 1024 * 1024, grown
         assert set(place.processes()) == {bridge.process.pid}

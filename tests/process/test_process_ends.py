@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pace import patient
@@ -34,11 +33,6 @@ STUBBORN = (
 )
 
 Setting = tuple[Bridge, str]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def idle(bridge: Bridge, place: Place) -> str:

@@ -5,7 +5,6 @@ R025 (e), R027 and R091: end of input, signals, a server that ignores both, one 
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from mcp_rig import SECRET, tiny
@@ -14,11 +13,6 @@ from process_rig import KILL_EXIT_S, Bridge, Message, Place, eventually, prompt_
 pytestmark = pytest.mark.process
 
 TRIES = 60
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def acp_server(name: str, how: str = "") -> Message:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,6 @@ from acp_bridge.testing.sdk_rules import broken_sdk_rules
 from acp_bridge.vocabulary import Event
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 @contextmanager

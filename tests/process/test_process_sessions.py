@@ -8,7 +8,6 @@ import json
 import os
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +18,6 @@ pytestmark = pytest.mark.process
 
 WITHIN_S = 3.0
 """How fast a cancelled prompt is answered, whatever it waits for."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def turn(bridge: Bridge, session: str, text: str = "go") -> str:

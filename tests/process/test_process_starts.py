@@ -21,11 +21,6 @@ SECRET = "s3cr3t-value-of-a-key"
 HELLO = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def refused(place: Place, *arguments: str, env: dict[str, str] | None = None) -> str:
     """What it says before exit code 2: one sentence; on stdout is nothing but ACP."""
     done = subprocess.run(

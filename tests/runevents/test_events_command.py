@@ -1,6 +1,7 @@
 """``acp-bridge events`` as people start it."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -125,8 +126,12 @@ def test_nothing_of_it_is_imported_unless_it_is_asked_for() -> None:
 
 
 def test_a_client_that_is_not_used_opens_nothing() -> None:
-    async def play() -> None:
-        async with EventClient("http://127.0.0.1:1"):
+    async def play(url: str) -> None:
+        async with EventClient(url):
             pass
 
-    anyio.run(play)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        anyio.run(play, f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(BlockingIOError):
+            server.accept()

@@ -8,6 +8,7 @@ for a fixed time: it writes until a new file is younger than every file so far.
 import random
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -318,3 +319,11 @@ def _execute(world: World, statement: str) -> None:
         pass
     finally:
         db.close()
+
+
+@attrs.define
+class FakeLive:
+    """A live session, as `sessions.query.LiveLog` has it."""
+
+    header: Header
+    events: Sequence[Event] = ()

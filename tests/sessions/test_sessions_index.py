@@ -40,11 +40,6 @@ pytestmark = pytest.mark.usefixtures("exact_times")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders of the logs that are read whole, as they are."""
     seen: list[str] = []

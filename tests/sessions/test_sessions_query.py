@@ -5,30 +5,19 @@ from pathlib import Path
 
 import attrs
 import pytest
-from index_world import TITLE_BY_USER, World, descriptor
+from index_world import TITLE_BY_USER, FakeLive, World, descriptor
 from session_rows import folder_of, header, homes, placed, put, text_turn
 
 from acp_bridge.errors import SessionQueryError
 from acp_bridge.sessions import Header, RecordFilter, SessionQuery, SessionRecord
-from acp_bridge.vocabulary import Draft, Event
+from acp_bridge.vocabulary import Draft
 
 MARKER = Draft("session/end-seed", {"inherited": True})
-
-
-@attrs.define
-class FakeLive:
-    header: Header
-    events: Sequence[Event] = ()
 
 
 def child(session_id: str, parent: str, created_at_ms: int, **more: object) -> Header:
     made = header(session_id, origin="subagent", parent_session=parent, **more)
     return attrs.evolve(made, created_at_ms=created_at_ms)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture(params=[True, False], ids=["indexed", "bare"])

@@ -219,6 +219,17 @@ class Job:
                 if answer is not None:
                     return answer_from_json(answer)
 
+    def relaying(self) -> FakeClient:
+        """Whom a child asks that puts its questions to the home's user."""
+
+        async def relay(ask: PermissionAsk) -> Answer:
+            await self.tell_new()
+            return await self.ask(ask)
+
+        client = FakeClient()
+        client.replier = relay
+        return client
+
     async def settle(self, end: TurnEnd | None = None, answer: str | None = None) -> None:
         """Tell the end."""
         end = end or self.end

@@ -1,7 +1,6 @@
 """Messages, interrupts, cancels, restarts: who may do what to a child, and what becomes of it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import anyio
 import pytest
@@ -45,11 +44,6 @@ from acp_bridge.vocabulary import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
 
 
 # --- messages -----------------------------------------------------------------------------------

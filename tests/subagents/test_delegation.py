@@ -29,11 +29,6 @@ from acp_bridge.vocabulary import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
-
-
 def kinds(events: list[Event], *, start: str) -> list[str]:
     """Row types from the first ``start`` on."""
     found = [event.type for event in events]

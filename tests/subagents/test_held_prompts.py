@@ -1,7 +1,5 @@
 """Held prompts, detached children, and the ends of sessions and processes."""
 
-from pathlib import Path
-
 import anyio
 import pytest
 from family_rig import (
@@ -33,11 +31,6 @@ from acp_bridge.vocabulary import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
 
 
 # --- held prompts -------------------------------------------------------------------------------

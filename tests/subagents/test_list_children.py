@@ -5,7 +5,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from index_world import BOUNDARY, World, descriptor
+from index_world import BOUNDARY, FakeLive, World, descriptor
 from session_rows import header, placed, put, text_turn, user
 
 from acp_bridge.errors import ConfigError, SessionQueryError
@@ -14,12 +14,6 @@ from acp_bridge.subagents.catalog import Child, Diagnostic, list_children
 from acp_bridge.vocabulary import Draft, Event, JsonObject
 
 MARKER = Draft("session/end-seed", {"inherited": True})
-
-
-@attrs.define
-class FakeLive:
-    header: Header
-    events: Sequence[Event] = ()
 
 
 @pytest.fixture

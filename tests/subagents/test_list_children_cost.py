@@ -3,32 +3,26 @@
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from index_world import MODE, World, descriptor, exact_times
+from index_world import MODE, FakeLive, World, descriptor, exact_times
 from session_rows import folder_of, header, placed, put, text_turn
 
 from acp_bridge.errors import SessionQueryError
 from acp_bridge.sessions import Header, SessionQuery
 from acp_bridge.sessions.index import Index
 from acp_bridge.subagents.catalog import Child, Diagnostic, list_children
-from acp_bridge.vocabulary import Draft, Event
+from acp_bridge.vocabulary import Draft
 
 __all__ = ["exact_times"]
 
 pytestmark = pytest.mark.usefixtures("exact_times")
 
 LOG = "session.v4.jsonl.zstd"
-
-
-@attrs.define
-class FakeLive:
-    header: Header
-    events: Sequence[Event] = ()
 
 
 @attrs.define

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,24 +9,18 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index_world import World, change, damage, descriptor, exact_times
+from index_world import FakeLive, World, change, damage, descriptor, exact_times
 from session_rows import folder_of, header, text_turn
 
 from acp_bridge.errors import BridgeError
-from acp_bridge.sessions import Header, SessionQuery, SessionStore
+from acp_bridge.sessions import SessionQuery, SessionStore
 from acp_bridge.sessions.finding import header_of
 from acp_bridge.subagents.catalog import list_children
-from acp_bridge.vocabulary import Draft, Event
+from acp_bridge.vocabulary import Draft
 
 __all__ = ["exact_times"]
 
 MARKER = Draft("session/end-seed", {"inherited": True})
-
-
-@attrs.define
-class FakeLive:
-    header: Header
-    events: Sequence[Event] = ()
 
 
 def befall(world: World, chance: random.Random) -> str:

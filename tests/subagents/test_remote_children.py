@@ -1,6 +1,6 @@
 """Children that a worker executes, as their home's sessions, logs and consumers see them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -8,8 +8,7 @@ import anyio.lowlevel
 import pytest
 from fake_models import Said
 from family_rig import LIST, Family, Home, calls, fork, message, say, spawn
-from harness_rig import FakeClient
-from remote_rig import Estate, Job, child_of, cut_at, estate
+from remote_rig import Estate, Job, child_of, cut_at
 
 from acp_bridge.harness.inbox import splice
 from acp_bridge.harness.waiting import WaitingPrompt
@@ -47,12 +46,6 @@ from acp_bridge.vocabulary import (
 pytestmark = pytest.mark.anyio
 
 DONE = TurnEnd("completed")
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Estate]:
-    async with estate(tmp_path) as made:
-        yield made
 
 
 async def ended(turn: WaitingPrompt) -> TurnEnd:
@@ -149,15 +142,8 @@ async def test_a_question_of_a_remote_child_reaches_the_user(place: Estate) -> N
         family.client.answers = [Answer.ALLOW_ONCE]
         turn = family.admit()
         job = await place.worker.claim()
-        there = FakeClient()
-
-        async def relay(ask: PermissionAsk) -> Answer:
-            await job.tell_new()
-            return await job.ask(ask)
-
-        there.replier = relay
         touch = calls(("bash", {"command": "touch x", "description": "make it"}))
-        await job.works(touch, asked=there)
+        await job.works(touch, asked=job.relaying())
         await job.tell_new()
         await job.settle()
         assert await ended(turn) == DONE

@@ -7,7 +7,6 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,7 @@ import pytest
 from family_rig import fork, message, say, spawn
 from harness_rig import FakeClient
 from lsp_rig import LspDesk
-from remote_rig import Estate, estate
+from remote_rig import Estate
 from test_remote_children import DONE, done, ended, notices
 
 from acp_bridge.cli.runtime import serve_sdk
@@ -30,12 +29,6 @@ from acp_bridge.vocabulary import ChildSaid, Draft, Event, JsonObject, Prompt, S
 from acp_bridge.wire.memory import stream_pair
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Estate]:
-    async with estate(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize("tool", ["subagent", "subagent_fork"])

@@ -2,7 +2,6 @@
 
 import shutil
 import socket
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -27,12 +26,6 @@ from acp_bridge.subagents.remote_payloads import Relayed, RowItem, message_json
 from acp_bridge.vocabulary import Answer, CallId, ChildSaid, Event, SessionId
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Estate]:
-    async with estate(tmp_path) as made:
-        yield made
 
 
 async def left(place: Estate, *, told: str = "step/start") -> tuple[str, Job, int]:
