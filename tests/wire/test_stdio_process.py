@@ -39,12 +39,6 @@ def messages_of(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.split(b"\n") if line]
 
 
-def _hear_signals() -> None:
-    """Ignored signals are inherited: by tests under nohup, or in a shell's background."""
-    for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-
-
 @contextmanager
 def agent(
     stdin: Any = subprocess.PIPE,
@@ -60,7 +54,6 @@ def agent(
         stdout=stdout,
         stderr=stderr,
         env=environment,
-        preexec_fn=_hear_signals,  # noqa: PLW1509  # no thread of a test starts an agent
     )
     try:
         yield process

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from pace import patient
 
 from acp_bridge.errors import EventServiceError
 from acp_bridge.harness.inbox import splice
@@ -389,7 +390,7 @@ class WorkerProcess:
 
     def wait(self, within_s: float) -> int:
         assert self.process is not None
-        return self.process.wait(within_s)
+        return self.process.wait(patient(within_s))
 
     def stop(self) -> None:
         if self.process is not None:
