@@ -108,74 +108,107 @@ class Setting(NamedTuple):
 
 
 SETTINGS: Final = (
-    Setting("home", "ACP_BRIDGE_HOME", "folder of sessions, settings and logs", in_file=False),
-    Setting("model", "ACP_BRIDGE_MODEL", "the model: provider:name, demo, or scripted:FILE"),
-    Setting("mode", "ACP_BRIDGE_MODE", "when to ask for permission", choices=MODES),
-    Setting("runtime", "ACP_BRIDGE_RUNTIME", "what runs sessions", choices=RUNTIMES),
+    Setting(
+        "home",
+        "ACP_BRIDGE_HOME",
+        "folder of sessions, settings and logs; the doctor says where it is",
+        in_file=False,
+    ),
+    Setting(
+        "model",
+        "ACP_BRIDGE_MODEL",
+        "provider:name, demo (no key needed) or scripted:FILE; default: the first that has a key",
+    ),
+    Setting(
+        "mode",
+        "ACP_BRIDGE_MODE",
+        "what a new session may do unasked: ask before edits and commands (the default),"
+        " accept-edits, plan (changes nothing), or full (never asks)",
+        choices=MODES,
+    ),
+    Setting(
+        "runtime",
+        "ACP_BRIDGE_RUNTIME",
+        "what runs sessions: our own harness (embedded, the default), or DeepSeek Harness",
+        choices=RUNTIMES,
+    ),
     Setting(
         "execution",
         "ACP_BRIDGE_EXECUTION",
-        "where commands run: here, or in terminals of the client",
+        "where commands run: here (local, the default), or in terminals of the editor",
         choices=EXECUTIONS,
     ),
     Setting(
         "compact",
         "ACP_BRIDGE_COMPACT",
-        "whether a conversation is summarized when the model's window fills up",
+        "whether a conversation is summarized when the model's window fills up (auto, the default);"
+        " off: by /compact alone",
         choices=COMPACTIONS,
     ),
     Setting(
         "instructions",
         "ACP_BRIDGE_INSTRUCTIONS",
-        "whether the model is given what AGENTS.md files say",
+        "whether the model is given what AGENTS.md files say (auto, the default)",
         choices=INSTRUCTIONS,
     ),
     Setting(
         "subagents",
         "ACP_BRIDGE_SUBAGENTS",
-        "how the client sees subagents: as sessions of their own, or as tool calls",
+        "how the editor is shown subagents: as sessions of their own (native), as tool calls"
+        " (fallback), or as what it says it takes (auto, the default)",
         choices=SUBAGENTS,
     ),
     Setting(
         "background",
         "ACP_BRIDGE_BACKGROUND",
-        "a prompt stays open while subagents work for it, or not",
+        "whether a prompt stays open while subagents work for it (hold, the default)",
         choices=BACKGROUNDS,
     ),
     Setting(
         "subagent_depth",
         "ACP_BRIDGE_SUBAGENT_DEPTH",
-        "how deep subagents may have subagents; 0: none at all",
+        "how deep subagents may have subagents; 0: none at all; default 3",
         is_count=True,
     ),
     Setting(
         "subagent_limit",
         "ACP_BRIDGE_SUBAGENT_LIMIT",
-        "how many subagents of one session may work at once",
+        "how many subagents of one session may work at once; default 16",
         is_count=True,
     ),
     Setting(
         "delegation",
         "ACP_BRIDGE_DELEGATION",
-        "where subagents work: here, or with workers on other machines (needs --events)",
+        "where subagents work: here (local, the default), or with `acp-bridge worker` on other"
+        " machines (remote; needs --events)",
         choices=DELEGATIONS,
     ),
-    Setting("events", "ACP_BRIDGE_EVENTS", "address of the event service, http://HOST:PORT"),
+    Setting(
+        "events", "ACP_BRIDGE_EVENTS", "address of `acp-bridge events serve`, http://HOST:PORT"
+    ),
     Setting(
         "events_token",
         "ACP_BRIDGE_EVENTS_TOKEN",
         "the event service's token",
         is_secret=True,
     ),
-    Setting("dsh", "ACP_BRIDGE_DSH", "the dsh command, for --runtime dsh"),
-    Setting("trace", "ACP_BRIDGE_TRACE", "file for both wire directions, secrets redacted"),
+    Setting(
+        "dsh",
+        "ACP_BRIDGE_DSH",
+        "DeepSeek Harness' command, for --runtime dsh; default: dsh on PATH",
+    ),
+    Setting(
+        "trace",
+        "ACP_BRIDGE_TRACE",
+        "note both wire directions in this file, for a bug report; secrets are redacted",
+    ),
     Setting(
         "record_model_requests",
         "ACP_BRIDGE_RECORD_MODEL_REQUESTS",
         "file for what the model is sent, one JSON line a call",
         in_file=False,
     ),
-    Setting("log_stderr", "ACP_BRIDGE_LOG_STDERR", "log to stderr too (1 or true)", in_file=False),
+    Setting("log_stderr", "ACP_BRIDGE_LOG_STDERR", "log to stderr too", in_file=False),
 )
 """Every setting there is, in the order in which people are shown them."""
 

@@ -85,9 +85,9 @@ class SessionNotFoundError(BridgeError):
         super().__init__(f"Session not found: {shown}")
         self.session_id = session_id
 
-    def for_a_shell(self) -> str:
-        """The sentence for somebody who typed the id: it says where ids are to be had."""
-        return f"{self.details}. `acp-bridge sessions list` shows which there are."
+    def for_a_shell(self, listing: str) -> str:
+        """The sentence for somebody who typed the id; ``listing`` is the command that shows ids."""
+        return f"{self.details}. `{listing}` shows which there are."
 
     def data(self) -> dict[str, object]:
         """``{"sessionId": …}``: clients key their fall-back on code and id."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypedDict
 
+import anyio.abc
 import anyio.lowlevel
 
 from acp_bridge.acp.agent_side import Followed
@@ -66,6 +67,7 @@ from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.prompts import command_from_acp, prompt_from_acp
 from acp_bridge.errors import (
     AuthRequiredError,
+    BridgeError,
     InvalidParamsError,
     ModelFailedError,
     RuntimeFailedError,
@@ -109,6 +111,7 @@ _OUR_FAULTS = frozenset({"STORE", "INTERNAL"})
 class AcpAgent:
     """Implements `acp.agent_side.Agent` for one connection.
 
+    ``tasks`` own what goes on after a request was answered; they end with the connection.
     ``traits`` are what the client said in an ``initialize`` that was answered already; ``is_gone``
     tells whether the connection has ended; ``setup_command`` stores a key, in a terminal;
     ``opened`` is called when a session has been opened and the client's user begins to type;
@@ -121,6 +124,7 @@ class AcpAgent:
         *,
         runtime: Runtime,
         calls: ClientCalls,
+        tasks: anyio.abc.TaskGroup,
         version: str,
         traits: ClientTraits,
         setup_command: Sequence[str],
@@ -136,6 +140,7 @@ class AcpAgent:
         self._is_gone = is_gone
         self._runtime = runtime
         self._calls = calls
+        self._tasks = tasks
         self._version = version
         self._traits = traits
         self._sessions: dict[str, OpenSession] = {}
@@ -299,7 +304,8 @@ class AcpAgent:
                 return {"outcome": "promptRequired", "reason": "noRunningTurn"}
             if session.cancels > cancels:
                 return {"outcome": "failed"}  # it was cancelled with the turn that it was meant for
-            session.live.admit(command or prompt)
+            turn = session.live.admit(command or prompt)
+            self._tasks.start_soon(_tell_failure, session, turn)
             return {"outcome": "startedNewTurn"}
 
         return answer()
@@ -419,6 +425,18 @@ class AcpAgent:
                 raise InvalidParamsError(failure.details, field=field) from failure
             raise
         session.being_set -= 1
+
+
+async def _tell_failure(session: OpenSession, turn: PendingTurn) -> None:
+    """Say why a turn failed that no prompt waits for: no answer will."""
+    end = await turn.ended()
+    try:
+        if _stop_reason(end) != "refusal":
+            return
+        details = end.details or "The model refused to go on."
+    except BridgeError as failure:
+        details = failure.details
+    session.tell_failure(details, end.code)
 
 
 def _stop_reason(end: TurnEnd) -> StopReason:

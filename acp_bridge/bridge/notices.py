@@ -6,10 +6,20 @@ others. What ended a turn or answers a command is no aside and stays what the ag
 """
 
 from collections.abc import Iterable
+from typing import Final
 
-from acp_bridge.acp.types import AgentThoughtChunk, Notice, SessionUpdate, TextContent
+from acp_bridge.acp.types import (
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    Notice,
+    SessionUpdate,
+    TextContent,
+)
 from acp_bridge.bridge.log_rows import integer
 from acp_bridge.vocabulary import JsonObject
+
+NOTICE_ROWS: Final = frozenset({"plugin:acp-bridge/notice", "llm/retry"})
+"""What `Notices` makes a sentence of."""
 
 
 class Notices:
@@ -38,3 +48,29 @@ class Notices:
             yield AgentThoughtChunk(content=content, message_id=message_id)
         elif not self._replay:
             yield Notice(severity="warning", title=text)
+
+
+def failure(details: str, message_id: str, *, as_notice: bool) -> SessionUpdate:
+    """Why a turn failed, for a turn whose end answers no request of the client.
+
+    As the error of a prompt it is told now and is no part of the session's history.
+    """
+    if as_notice:
+        return Notice(severity="error", title=details)
+    return AgentMessageChunk(content=TextContent(text=f"{details}\n"), message_id=message_id)
+
+
+def of_subagent(update: SessionUpdate, child_id: str, name: str) -> SessionUpdate:
+    """A child's sentence as it stands in its root's conversation: it says whose it is.
+
+    ``name`` is the subagent as its tool call is titled.
+    """
+    match update:
+        case Notice():
+            update.title = f"{name}: {update.title}"
+        case AgentThoughtChunk(content=TextContent(text=text)):
+            update.content = TextContent(text=f"{name}: {text}")
+            update.message_id = f"{child_id}/{update.message_id}"
+        case _:
+            raise AssertionError("no other update is made of a notice")
+    return update

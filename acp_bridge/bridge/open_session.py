@@ -20,6 +20,7 @@ from acp_bridge.acp.types import (
 )
 from acp_bridge.bridge.clients import View
 from acp_bridge.bridge.config_options import commands_update, config_from_options
+from acp_bridge.bridge.notices import failure
 from acp_bridge.bridge.permissions import AcpClient
 from acp_bridge.bridge.subagent_family import Shown
 from acp_bridge.bridge.subagent_history import history, missed
@@ -98,6 +99,14 @@ class OpenSession:
         if options.mode != self.told_mode:
             self.told_mode = options.mode
             self.show(CurrentModeUpdate(current_mode_id=options.mode))
+
+    def tell_failure(self, details: str, code: str | None) -> None:
+        """Say why a turn failed whose end answers no request."""
+        logger.warning(
+            "session %s: a turn failed beside any prompt: %s", self.live.session_id, code
+        )
+        message_id = f"failed.{len(self.live.events)}"
+        self.show(failure(details, message_id, as_notice=self._view.notices))
 
     def show(self, update: SessionUpdate) -> None:
         """Send an update of the session itself, now or behind the replay."""

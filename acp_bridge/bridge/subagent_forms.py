@@ -6,7 +6,8 @@ started it stays what it is, a call of the parent that is over when the subagent
 
 Fallback: all is on the root's session. One tool call shows one run from its start to its end, the
 call that started it where the root made that one; else an entry of its own, since a subagent's
-calls are not shown. Only those of its calls that the user is asked about stand beside it.
+calls are not shown. Only those of its calls that the user is asked about stand beside it, and what
+is said of it beside its work, under its name.
 """
 
 import json
@@ -19,6 +20,7 @@ from acp_bridge.acp.types import (
     ContentBlock,
     Error,
     IdleStateUpdate,
+    Notice,
     RequiresActionStateUpdate,
     RunningStateUpdate,
     SessionCancelCapabilities,
@@ -33,6 +35,7 @@ from acp_bridge.acp.types import (
     ToolCallUpdate,
 )
 from acp_bridge.bridge import tool_calls
+from acp_bridge.bridge.notices import NOTICE_ROWS, of_subagent
 from acp_bridge.bridge.projector import TEXT_CHARS_MAX, ChildLook, ShownCall
 from acp_bridge.bridge.subagent_family import Asked, Child, Family, Form, Shown
 from acp_bridge.errors import ModelFailedError
@@ -174,6 +177,9 @@ class _Fallback:
             )
 
     def said(self, child: Child, event: OwnEvent, updates: list[SessionUpdate]) -> Iterable[Shown]:
+        if isinstance(event, Event) and event.type in NOTICE_ROWS:
+            yield from self._noticed(child, updates)
+            return
         if isinstance(event, Event) and _asks_user(event):
             yield from self._beside(child, event)
         for update in updates:
@@ -258,6 +264,12 @@ class _Fallback:
         update.title = tool_calls.owned_title(call.look.title, call.look.kind, child.label)
         yield self._on_root(update, self._lineage(child))
 
+    def _noticed(self, child: Child, updates: list[SessionUpdate]) -> Iterable[Shown]:
+        name = tool_calls.subagent_title(child.label)
+        for update in updates:
+            told = of_subagent(update, child.session_id, name)
+            yield self._on_root(told, self._lineage(child))
+
     def _progressed(self, child: Child, progress: str) -> Iterable[Shown]:
         if child.entry is None or progress == child.progress or self._family.replay:
             return
@@ -295,7 +307,7 @@ def _asks_user(event: Event) -> bool:
 
 
 def _with_meta(update: SessionUpdate, meta: JsonObject) -> SessionUpdate:
-    assert isinstance(update, ToolCall | ToolCallUpdate)
+    assert isinstance(update, ToolCall | ToolCallUpdate | AgentThoughtChunk | Notice)
     update.meta = {**(update.meta or {}), **meta}
     return update
 

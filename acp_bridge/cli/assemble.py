@@ -82,6 +82,7 @@ async def serve(
         agent = AcpAgent(
             runtime=runtime,
             calls=ClientCalls(endpoint),
+            tasks=tasks,
             version=__version__,
             traits=traits or ClientTraits(),
             is_gone=lambda: endpoint.gone is not None,
@@ -96,6 +97,7 @@ async def serve(
             await endpoint.run(initial)
         except RemoteProtocolError as error:
             refused = error  # kept, since a task group would wrap it
+        tasks.cancel_scope.cancel()  # nobody is left to be told, and the runtime ends what runs
     if refused is not None:
         raise refused
 

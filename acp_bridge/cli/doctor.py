@@ -92,7 +92,7 @@ def _of_editors() -> list[Finding]:
     from acp_bridge.cli.editor_settings import settings_that_name_us
 
     findings = [_command()]
-    for editor, file, programs in settings_that_name_us(os.environ, Path.home()):
+    for editor, file, programs in settings_that_name_us(os.environ, Path.home(), Path.cwd()):
         for program in programs:
             found = shutil.which(Path(program).expanduser())
             said = f"{editor}: {file} starts {program}"

@@ -36,8 +36,12 @@ _PLACES: Final = (
     ("helix", "config", "helix/languages.toml"),
     ("kate", "config", "kate/lspclient/settings.json"),
     ("acpx", "home", ".acpx/config.json"),
+    ("acpx", "project", ".acpxrc.json"),
 )
-"""Editor, kind of folder, and files below it; Toad has no settings for agents."""
+"""Editor, kind of folder, and files below it; Toad has no settings for agents.
+
+acpx alone reads a file of the folder that it is started in, of that one and of none above it.
+"""
 
 _COMMENT: Final = re.compile(r"^\s*(//|--|;|#)")
 
@@ -57,10 +61,16 @@ class Naming(NamedTuple):
     programs: list[str]
 
 
-def settings_that_name_us(environment: Mapping[str, str], home: Path) -> Iterator[Naming]:
-    """Look through the settings of the editors that there are set-ups for."""
+def settings_that_name_us(
+    environment: Mapping[str, str], home: Path, project: Path
+) -> Iterator[Naming]:
+    """Look through the settings of the editors that there are set-ups for.
+
+    ``project`` is the folder that work is done in.
+    """
     folders = {
         "home": home,
+        "project": project,
         "config": Path(environment.get("XDG_CONFIG_HOME") or home / ".config"),
     }
     mac = home / "Library" / "Application Support"

@@ -15,8 +15,15 @@ from typing import Any
 import anyio
 
 from acp_bridge.cli.events_parser import PORT
+from acp_bridge.cli.stored import Stored
 from acp_bridge.config import resolve
-from acp_bridge.errors import BridgeError, ConfigError, EventLogResetError, EventServiceError
+from acp_bridge.errors import (
+    BridgeError,
+    ConfigError,
+    EventLogResetError,
+    EventServiceError,
+    SessionNotFoundError,
+)
 from acp_bridge.runevents.backoff import Backoff
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.model import RunEvent, RunId, checked_id
@@ -38,7 +45,10 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
             home = resolve(flags, os.environ)[0].home
             return _serve(home, options)
         with contextlib.suppress(BrokenPipeError):  # whoever read us has seen enough
-            return _run(_tail if options["action"] == "tail" else _status, options)
+            if options["action"] == "status":
+                return _run(_status, options)
+            store = Stored(resolve(flags, os.environ)[0].home)
+            return _run(_tail, {**options, "runs": [_meant(store, run) for run in options["runs"]]})
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ConfigError as error:
         return _failed(error, EXIT_USAGE)
@@ -124,6 +134,13 @@ def _take_all_files() -> None:
 
 
 # --- tail and status ---------------------------------------------------------------------------
+
+
+def _meant(store: Stored, typed: str) -> str:
+    """The run of a subagent whose session is here; what is of another home stays as it is."""
+    with contextlib.suppress(SessionNotFoundError):
+        return store.id_of(typed)
+    return typed
 
 
 def _client(options: Mapping[str, Any]) -> EventClient:

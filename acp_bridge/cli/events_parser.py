@@ -24,7 +24,9 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         "  acp-bridge events serve --log redis://127.0.0.1:6379/0",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    serve.add_argument("--host", metavar="HOST", default="127.0.0.1", help="default 127.0.0.1")
+    serve.add_argument(
+        "--host", metavar="HOST", default="127.0.0.1", help="default 127.0.0.1, this machine alone"
+    )
     serve.add_argument("--port", metavar="PORT", type=_port, default=PORT, help=f"default {PORT}")
     serve.add_argument("--token", metavar="TOKEN", help=_TOKEN)
     serve.add_argument(
@@ -38,20 +40,34 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     tail = actions.add_parser(
         "tail",
         help="print runs' events as they come",
-        description="Print the events of some runs, those that are there and those that come, "
+        description="Print the events of some runs, those that are there and those that come,\n"
         "until Ctrl-C.",
-        epilog="example:\n  acp-bridge events tail run-1 run-2 --json | jq .payload",
+        epilog="examples:\n"
+        "  acp-bridge events tail 3f0c\n"
+        "  acp-bridge events tail run-1 run-2 --json | jq .payload",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    tail.add_argument("runs", metavar="RUN", nargs="+", help="the runs' ids")
+    tail.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="a run's id: that of the subagent's session, its first characters being enough",
+    )
+    tail.add_argument(
+        "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds sessions/"
+    )
     tail.add_argument(
         "--since", metavar="N", type=int, default=0, help="only sequences above this one"
     )
     status = actions.add_parser(
         "status",
         help="what is open at the service",
-        description="Print the service's log, how many streams are open, and how many runs wait "
+        description="Print the service's log, how many streams are open, and how many runs wait\n"
         "or have a worker.",
+        epilog="examples:\n"
+        "  acp-bridge events status\n"
+        "  acp-bridge events status --events https://events.example",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for one in (tail, status):
         one.add_argument("--events", metavar="URL", help=_URL)

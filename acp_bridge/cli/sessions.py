@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from acp_bridge.cli.screen import Screen, plain
-from acp_bridge.cli.stored import Row, Stored
+from acp_bridge.cli.stored import Row, Stored, list_command
 from acp_bridge.cli.transcript import iso, replayed, turn_note, when
 from acp_bridge.config import resolve
 from acp_bridge.errors import BridgeError, ConfigError, InvalidParamsError, SessionNotFoundError
@@ -47,9 +47,11 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
     try:
         return _act(Stored(resolve(flags, os.environ)[0].home), options)
     except ConfigError as error:
-        return _failed(error, EXIT_USAGE)
+        return _failed(error.details, EXIT_USAGE)
+    except SessionNotFoundError as error:
+        return _failed(error.for_a_shell(list_command(flags.get("home"))), EXIT_FAILED)
     except BridgeError as error:
-        return _failed(error, EXIT_FAILED)
+        return _failed(error.details, EXIT_FAILED)
     except KeyboardInterrupt:
         sys.stderr.write("\nacp-bridge: interrupted.\n")
         return EXIT_INTERRUPTED
@@ -60,22 +62,24 @@ def _act(store: Stored, options: Mapping[str, Any]) -> int:
         case "list":
             return _list(store, as_json=options["json"])
         case "show":
-            return _show(store, options["id"], as_json=options["json"], full=options["full"])
+            session_id = store.id_of(options["id"])
+            return _show(store, session_id, as_json=options["json"], full=options["full"])
         case "verify":
-            return _verify(store, options["ids"], as_json=options["json"])
+            ids = [store.id_of(typed) for typed in options["ids"]]
+            return _verify(store, ids, as_json=options["json"])
         case "export":
             return _export(store, options)
         case "fork":
             from acp_bridge.cli.sessions_fork import fork
 
-            return fork(store.open(), options)
+            return fork(store, options)
         case _:
-            return _delete(store, options["id"], is_sure=options["yes"], as_json=options["json"])
+            session_id = store.id_of(options["id"])
+            return _delete(store, session_id, is_sure=options["yes"], as_json=options["json"])
 
 
-def _failed(error: BridgeError, code: int) -> int:
-    details = error.for_a_shell() if isinstance(error, SessionNotFoundError) else error.details
-    sys.stderr.write(f"acp-bridge: {plain(details)}\n")
+def _failed(sentence: str, code: int) -> int:
+    sys.stderr.write(f"acp-bridge: {plain(sentence)}\n")
     return code
 
 
@@ -258,9 +262,6 @@ def _wanted(found: list[FoundLog], ids: Sequence[str]) -> list[FoundLog]:
             id_of_folder(one.folder.name),
             *([header.session_id] if header else []),
         }
-    for session_id in ids:
-        if not any(session_id in known for known in names.values()):
-            raise SessionNotFoundError(session_id)
     return [one for one in found if names[one.path] & set(ids)]
 
 
@@ -289,7 +290,7 @@ def _export(store: Stored, options: Mapping[str, Any]) -> int:
         raise ConfigError("Say what to export: the id of a session, or --all (and not both).")
     from acp_bridge.cli import sessions_export
 
-    wanted = None if options["all"] else options["id"]
+    wanted = None if options["all"] else store.id_of(options["id"])
     file = Path(options["html"])
     done = sessions_export.export(store, wanted, file)
     screen = Screen(sys.stdout)
@@ -312,8 +313,6 @@ def _delete(store: Stored, session_id: str, *, is_sure: bool, as_json: bool) -> 
     sessions = store.open()
     headers = store.headers()
     known = {header.session_id for header in headers}
-    if session_id not in known and not _has_log(store, session_id):
-        raise SessionNotFoundError(session_id)
 
     def check(header: Header) -> None:
         if header.origin == "subagent" and header.parent_session in known:
@@ -343,10 +342,6 @@ def _delete(store: Stored, session_id: str, *, is_sure: bool, as_json: bool) -> 
     for child in children:
         screen.line(f"  {child}")
     return 0
-
-
-def _has_log(store: Stored, session_id: str) -> bool:
-    return any(id_of_folder(one.folder.name) == session_id for one in find_logs(store.root))
 
 
 def _agrees(what: str) -> bool:

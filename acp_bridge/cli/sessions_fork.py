@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from acp_bridge.cli.screen import Screen, plain
+from acp_bridge.cli.stored import Stored
 from acp_bridge.errors import InvalidParamsError
-from acp_bridge.sessions.store import SessionStore
 
 if TYPE_CHECKING:
     from acp_bridge.vocabulary import JsonObject
 
 
-def fork(store: SessionStore, options: Mapping[str, Any]) -> int:
+def fork(store: Stored, options: Mapping[str, Any]) -> int:
     """Fork a session and say where it is; the exit code.
 
     Raises:
         BridgeError: it cannot be forked; says why.
     """
-    source = str(options["id"])
-    made = store.fork(
+    source = store.id_of(options["id"])
+    made = store.open().fork(
         source,
         new_id=str(uuid.uuid4()),
         created_at_ms=time.time_ns() // 1_000_000,

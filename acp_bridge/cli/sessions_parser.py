@@ -5,6 +5,7 @@ import textwrap
 from typing import NamedTuple
 
 _HOME = "folder that holds sessions/"
+_ID = "the session's id, or its first characters (4 or more) as far as no other begins so"
 
 
 class _Action(NamedTuple):
@@ -30,17 +31,17 @@ _ACTIONS = (
         "a session's transcript",
         "Print what an editor shows when it loads the session: what was said and thought, tool "
         "calls with their diffs and output, the plan, and how full the context is.",
-        "  acp-bridge sessions show 3f0c… | less -R\n"
-        "  acp-bridge sessions show 3f0c… --json    the updates of session/load, one a line",
+        "  acp-bridge sessions show 3f0c | less -R\n"
+        "  acp-bridge sessions show 3f0c --json    the updates of session/load, one a line",
     ),
     _Action(
         "fork",
         "go on from a session without changing it",
         "Make a new session that begins with the completed turns of another, which stays as it "
         "is. Without --at it begins with all of them.",
-        "  acp-bridge sessions fork 3f0c…\n"
-        "  acp-bridge sessions fork 3f0c… --at 41      the rows up to seq 41, a turn's end\n"
-        "  acp-bridge sessions fork 3f0c… --for dsh    as DeepSeek Harness 0.2.1rc2 takes it",
+        "  acp-bridge sessions fork 3f0c\n"
+        "  acp-bridge sessions fork 3f0c --at 41      the rows up to seq 41, a turn's end\n"
+        "  acp-bridge sessions fork 3f0c --for dsh    as DeepSeek Harness 0.2.1rc2 takes it",
     ),
     _Action(
         "verify",
@@ -56,7 +57,7 @@ _ACTIONS = (
         "a page to read or keep",
         "Write one HTML page that needs nothing else: the tree of sessions, each transcript with "
         "its tool calls and diffs, and how the context filled.",
-        "  acp-bridge sessions export 3f0c… --html talk.html    with its subagents' sessions\n"
+        "  acp-bridge sessions export 3f0c --html talk.html    with its subagents' sessions\n"
         "  acp-bridge sessions export --all --html store.html",
     ),
     _Action(
@@ -64,8 +65,8 @@ _ACTIONS = (
         "remove a session for good",
         "Remove a session and its subagents' sessions, after asking. Nothing is removed while "
         "another program has one of them open.",
-        "  acp-bridge sessions delete 3f0c…\n"
-        "  acp-bridge sessions delete 3f0c… --yes    where nobody can be asked",
+        "  acp-bridge sessions delete 3f0c\n"
+        "  acp-bridge sessions delete 3f0c --yes    where nobody can be asked",
     ),
 )
 
@@ -86,12 +87,18 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--home", metavar="DIR", default=argparse.SUPPRESS, help=_HOME)
         one.add_argument("--json", action="store_true", help="one JSON object a line")
     for name in ("show", "fork", "delete"):
-        made[name].add_argument("id", metavar="ID", help="the session's id")
+        made[name].add_argument("id", metavar="ID", help=_ID)
     made["show"].add_argument("--full", action="store_true", help="do not shorten tools' output")
-    made["fork"].add_argument("--at", metavar="SEQ", type=int, help="the last row to copy")
-    made["fork"].add_argument("--for", choices=("dsh",), help="who is going to open it")
-    made["verify"].add_argument("ids", metavar="ID", nargs="*", help="only these sessions")
-    made["export"].add_argument("id", metavar="ID", nargs="?", help="the session's id")
+    made["fork"].add_argument(
+        "--at", metavar="SEQ", type=int, help="the last row to copy: that of a completed turn"
+    )
+    made["fork"].add_argument(
+        "--for", choices=("dsh",), help="make it as DeepSeek Harness 0.2.1rc2 takes it"
+    )
+    made["verify"].add_argument(
+        "ids", metavar="ID", nargs="*", help="only these sessions: ids, or how they begin"
+    )
+    made["export"].add_argument("id", metavar="ID", nargs="?", help=_ID)
     made["export"].add_argument("--all", action="store_true", help="every session")
     made["export"].add_argument("--html", metavar="FILE", required=True, help="the page to write")
     made["delete"].add_argument("--yes", action="store_true", help="do not ask")

@@ -1,10 +1,14 @@
 """The store of a home folder as the command line sees it: its sessions as rows, good and bad."""
 
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 
+from acp_bridge.errors import InvalidParamsError, SessionNotFoundError
 from acp_bridge.sessions.header import Header
 from acp_bridge.sessions.listing import Judged
 from acp_bridge.sessions.paths import INDEX_NAME
@@ -14,11 +18,23 @@ from acp_bridge.sessions.survey import (
     FoundLog,
     Verdict,
     examine,
+    find_ids,
     find_logs,
     id_of_folder,
     read_header,
 )
 from acp_bridge.sessions.verdict import BAD
+
+PREFIX_CHARS_MIN: Final = 4
+"""Of an id that is not typed whole: one that is meant to be complete is seldom shorter."""
+
+MATCHES_MAX: Final = 10
+"""Sessions that an error lists; more are not read, they are told by their number."""
+
+
+def list_command(home: str | None) -> str:
+    """What to type to see which sessions are in ``home``, None being the settings' own."""
+    return "acp-bridge sessions list" + ("" if home is None else f" --home {shlex.quote(home)}")
 
 
 @attrs.frozen
@@ -80,6 +96,44 @@ class Stored:
         good.sort(key=lambda row: (-(row.updated_ms or 0), row.verdict.session_id))
         bad = [row for row in rows if row.verdict.status in BAD]
         return good, sorted(bad, key=lambda row: row.verdict.path)
+
+    def id_of(self, typed: str) -> str:
+        """The id of the session that somebody means: ``typed`` is an id, or how just one begins.
+
+        Raises:
+            SessionNotFoundError: no id begins so.
+            InvalidParamsError: several do, and the text lists them; or it is too short to tell.
+            StoreFailedError: the root itself cannot be read.
+        """
+        found = find_ids(self.root, typed) or sorted(
+            {one.session_id for one in self.headers() if one.session_id.startswith(typed)}
+        )
+        if typed in found:
+            return typed
+        if not found:
+            raise SessionNotFoundError(typed)
+        if len(typed) < PREFIX_CHARS_MIN:
+            raise InvalidParamsError(
+                f"{typed!r} is too short for a session's id: type at least {PREFIX_CHARS_MIN}"
+                " characters of it.",
+                field="id",
+            )
+        if len(found) > 1:
+            raise InvalidParamsError(self._all_that_begin(typed, found), field="id")
+        return found[0]
+
+    def _all_that_begin(self, typed: str, ids: Sequence[str]) -> str:
+        """A sentence, and the ids with their titles beneath, newest first."""
+        good, bad = self.rows()
+        rows = [row for row in [*good, *bad] if row.verdict.session_id in ids]
+        lines = [
+            f"  {row.verdict.session_id}  {' '.join((row.title or '-').split())}"
+            for row in rows[:MATCHES_MAX]
+        ]
+        if len(rows) > MATCHES_MAX:
+            lines.append(f"  and {len(rows) - MATCHES_MAX:,} more")
+        head = f"{len(ids)} sessions have an id that begins with {typed}; type more of it:"
+        return "\n".join([head, *lines])
 
     def headers(self) -> list[Header]:
         """Every header that can be read; decodes nothing else."""

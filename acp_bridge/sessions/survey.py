@@ -4,9 +4,11 @@ For people who look after a store; a client's list is `SessionStore.list`. Takes
 nothing, repairs nothing, and says of each log what opening it would say.
 """
 
+import contextlib
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -74,9 +76,7 @@ def find_logs(root: Path) -> list[FoundLog]:
     try:
         projects = _folders(root)
     except OSError as error:
-        raise StoreFailedError(
-            f"The sessions in {root} could not be read: {disk_reason(error)}."
-        ) from error
+        raise _unread(root, error) from error
     folders: list[Path] = []
     for project in projects:
         try:
@@ -95,6 +95,40 @@ def find_logs(root: Path) -> list[FoundLog]:
         found += [FoundLog(path, trouble) for path in logs]
     copies = Counter(folder.name for folder in counted)
     return sorted((_placed(one, copies) for one in found), key=lambda one: one.path)
+
+
+def find_ids(root: Path, prefix: str) -> list[str]:
+    """The ids under a store's root that begin so, sorted, by their folders; opens no log.
+
+    Raises:
+        StoreFailedError: the root itself cannot be read.
+    """
+    folders = [
+        folder for folder in _in_projects(root) if id_of_folder(folder.name).startswith(prefix)
+    ]
+    return sorted({id_of_folder(folder.name) for folder in folders if _may_hold_a_log(folder)})
+
+
+def _in_projects(root: Path) -> Iterator[Path]:
+    """All folders that could be sessions; a project that cannot be read hides no other."""
+    try:
+        projects = _folders(root)
+    except OSError as error:
+        raise _unread(root, error) from error
+    for project in projects:
+        with contextlib.suppress(OSError):
+            yield from _folders(project)
+
+
+def _may_hold_a_log(folder: Path) -> bool:
+    try:
+        return bool(_counting(folder))
+    except OSError:
+        return True  # whoever reads it says what is wrong
+
+
+def _unread(root: Path, error: OSError) -> StoreFailedError:
+    return StoreFailedError(f"The sessions in {root} could not be read: {disk_reason(error)}.")
 
 
 def examine(found: FoundLog) -> Verdict:

@@ -2,12 +2,13 @@
 
 Compared are messages, calls and compactions in order of appearance with ids, kinds, texts, titles,
 final status, content, output and summary, and the last plan. Left out is what only lives: a user's
-own prompts, a diff shown before a question, terminal output, where a call pointed meanwhile, and
-what a client has in a terminal of its own, of which a replay shows the text.
+own prompts, a diff shown before a question, terminal output, where a call pointed meanwhile, why a
+turn failed that no prompt waits for, and what a client has in a terminal of its own, of which a
+replay shows the text.
 
 Subagents are compared with their root: their sessions, their last state and what they were told,
-or the calls that show their work. Those have no order among others, since they work beside them;
-and while one works, it is not compared.
+or the calls that show their work and what is said of them. Those have no order among others, since
+they work beside them; and while one works, it is not compared.
 """
 
 import copy
@@ -59,8 +60,11 @@ class Drawn:
     def draw(self, update: JsonObject) -> None:
         """Fold one update."""
         kind = text_or_none(update.get("sessionUpdate"))
-        if kind in _MESSAGES:
-            item = self.items.setdefault(f"message {update.get('messageId')}", {"kind": kind})
+        if kind in _MESSAGES and not str(update.get("messageId")).startswith("failed."):
+            name = f"message {update.get('messageId')}"
+            item = self.items.setdefault(name, {"kind": kind})
+            if child_of(update):
+                self.beside.add(name)
             item["text"] = f"{item.get('text', '')}{obj(update.get('content')).get('text', '')}"
         elif kind in {"tool_call", "tool_call_update"}:
             name = f"call {update.get('toolCallId')}"

@@ -1,12 +1,9 @@
 """Words for a running turn, in the order in which they and a cancel arrive."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 from acp_rig import HI, HOLD, Bench, said
 
-if TYPE_CHECKING:
-    from acp_bridge.vocabulary import JsonObject
+from acp_bridge.vocabulary import JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
 
@@ -64,3 +61,70 @@ async def test_words_that_cannot_be_used_are_refused(bench: Bench, prompt: objec
         assert error["code"] == -32602
         unknown = await editor.refused("_session/steering", said("no such session"))
         assert unknown["code"] == -32002
+
+
+BUSY: list[JsonValue] = [{"text": "I be"}, {"error": {"status": 400, "message": "bad request"}}]
+DENIED: list[JsonValue] = [{"error": {"status": 401, "message": "bad key"}}]
+REFUSED: list[JsonValue] = [{"stop": "refusal"}]
+
+FAILURES = pytest.mark.parametrize(
+    ("stream", "told"),
+    [
+        (BUSY, "The model call failed: bad request"),
+        (DENIED, "The model refused the key: bad key"),
+        (REFUSED, "The model refused"),
+    ],
+    ids=["error", "key", "refusal"],
+)
+
+
+@FAILURES
+async def test_a_turn_that_they_started_and_that_fails_says_why(
+    bench: Bench, stream: list[JsonValue], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.answers(stream, HI)
+    async with bench.editor() as editor:
+        session_id = await editor.new(bench.cwd)
+        steered = await editor.call("_session/steering", said(session_id, "Hello."))
+        assert steered == {"outcome": "startedNewTurn"}
+        await editor.seen_text(told)
+        said_of_it = [u for u in editor.updates() if told in str(u)]
+        assert [u["sessionUpdate"] for u in said_of_it] == ["agent_message_chunk"]
+        assert await editor.prompt(session_id, "Go on.") == "end_turn"
+        await editor.load(session_id, bench.cwd)
+    assert f"session {session_id}: a turn failed beside any prompt" in caplog.text
+    assert "Hello." not in caplog.text
+
+
+@FAILURES
+async def test_a_client_that_takes_notices_gets_the_failure_as_one(
+    bench: Bench, stream: list[JsonValue], told: str
+) -> None:
+    bench.answers(stream)
+    async with bench.editor({"session": {"notices": {}}}) as editor:
+        session_id = await editor.new(bench.cwd)
+        await editor.call("_session/steering", said(session_id, "Hello."))
+        await editor.seen_text(told)
+        notices = [u for u in editor.updates() if u["sessionUpdate"] == "notice"]
+        assert [(u["severity"], told in str(u["title"])) for u in notices] == [("error", True)]
+
+
+async def test_a_turn_that_they_started_and_that_is_cancelled_has_nothing_to_say(
+    bench: Bench,
+) -> None:
+    bench.answers(HOLD, HI)
+    async with bench.editor() as editor:
+        session_id = await editor.new(bench.cwd)
+        await editor.call("_session/steering", said(session_id, "Hello."))
+        await editor.seen_text("Half")
+        await editor.send({"method": "session/cancel", "params": {"sessionId": session_id}})
+        assert await editor.prompt(session_id, "Go on.") == "end_turn"
+        assert "fail" not in editor.text()
+
+
+async def test_the_connection_may_end_while_such_a_turn_runs(bench: Bench) -> None:
+    bench.answers(HOLD)
+    async with bench.editor() as editor:
+        session_id = await editor.new(bench.cwd)
+        await editor.call("_session/steering", said(session_id, "Hello."))
+        await editor.seen_text("Half")

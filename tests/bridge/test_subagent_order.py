@@ -5,7 +5,7 @@ from itertools import permutations
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shown_story import (
     background,
@@ -104,6 +104,7 @@ def test_every_order_of_arrival_shows_the_same_of_a_child(native: bool) -> None:
             assert drawn(found) == drawn(usual), order
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the clock is the machine's
 @given(st.data(), st.booleans())
 def test_any_interleaving_of_sessions_shows_the_same(data: st.DataObject, native: bool) -> None:
     """Each session's own events keep their order; starts and ends belong to the child."""

@@ -18,9 +18,13 @@ from shown_story import (
     three_levels,
     view,
 )
-from story_rows import ROOT, Story
+from story_rows import CWD, ROOT, Story
 
 from acp_bridge.acp.converter import unstructure
+from acp_bridge.acp.types import AgentThoughtChunk, Notice
+from acp_bridge.bridge.clients import View
+from acp_bridge.bridge.subagent_history import history
+from acp_bridge.bridge.subagent_view import SubagentView
 from acp_bridge.ports import PermissionAsk
 from acp_bridge.testing.rules.messages import TITLE_CHARS_MAX
 from acp_bridge.vocabulary import CallId, JsonObject, SessionId
@@ -152,6 +156,60 @@ def test_without_the_capability_nothing_bears_a_childs_id_and_no_kind_is_unknown
         assert {name for name, _ in found} == {ROOT}
         kinds = {update["sessionUpdate"] for _, update in found}
         assert kinds <= {"agent_message_chunk", "tool_call", "tool_call_update"}
+
+
+def noticed() -> Story:
+    """A child that is told of beside its work: a sentence of ours, and a call that is retried."""
+    story = Story()
+    story.turn()
+    child = story.delegate(ROOT, "c1", "kid", "the `reviewer`")
+    story.result(ROOT, "c1", "started subagent kid")
+    story.turn(child)
+    story.say(ROOT, "Meanwhile.")
+    story.row(child, "plugin:acp-bridge/notice", {"text": "The model is gone."})
+    failure: JsonObject = {"message": "busy"}
+    retry: JsonObject = {"turn": 1, "step": 1, "retry": 1, "maxRetries": 5, "failure": failure}
+    story.row(child, "llm/retry", retry)
+    story.say(child, "Done.")
+    story.finish(child)
+    story.end_turn()
+    return story
+
+
+SAID_OF_THE_CHILD = [
+    "Subagent the 'reviewer': The model is gone.",
+    "Subagent the 'reviewer': The model call failed: busy. Trying again (1 of 5).",
+]
+
+
+def test_what_is_said_beside_a_childs_work_stands_on_the_root_under_its_name() -> None:
+    story = noticed()
+    for found in (sent(story.told, native=False), replayed(story, native=False)):
+        thoughts = of_kind(found, "agent_thought_chunk")
+        assert [u["content"]["text"] for _, u in thoughts] == [f"{s}\n" for s in SAID_OF_THE_CHILD]  # type: ignore[call-overload,index]
+        assert {name for name, _ in thoughts} == {ROOT}
+        ids = [str(update["messageId"]) for _, update in thoughts]
+        assert len(set(ids)) == len(ids)
+        assert all(one.startswith("kid/") for one in ids)
+        ours = [u["_meta"]["acp-bridge"]["childSessionId"] for _, u in thoughts]  # type: ignore[call-overload,index]
+        assert ours == ["kid", "kid"]
+
+
+def test_natively_a_childs_notices_stay_its_own() -> None:
+    thoughts = of_kind(sent(noticed().told, native=True), "agent_thought_chunk")
+    assert {name for name, _ in thoughts} == {"kid"}
+    assert not any("reviewer" in str(update) for _, update in thoughts)
+
+
+def test_a_client_that_takes_notices_gets_a_childs_as_such_and_a_replay_shows_none() -> None:
+    story = noticed()
+    live = SubagentView(ROOT, CWD, View(notices=True))
+    shown = [update for event in story.told for _, update in live.project(event)]
+    assert [one.title for one in shown if isinstance(one, Notice)] == SAID_OF_THE_CHILD
+    again = SubagentView(ROOT, CWD, View(notices=True), replay=True)
+    past = history(ROOT, story.root.events, story.descendants())
+    kinds = {type(update) for event in past for _, update in again.project(event)}
+    assert not kinds & {Notice, AgentThoughtChunk}
 
 
 def test_the_call_that_started_a_child_shows_its_whole_run() -> None:

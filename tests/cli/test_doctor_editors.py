@@ -30,6 +30,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of a user with nothing in it, no key, and a command on the PATH."""
     for name in ("XDG_CONFIG_HOME", "ACP_BRIDGE_MODEL", "ACP_BRIDGE_RUNTIME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ACP_BRIDGE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("sys.platform", "linux")
@@ -84,6 +85,27 @@ def test_settings_with_a_command_that_is_there_are_good(
     assert (code, finding["state"], finding["advice"]) == (0, "ok", "")
 
 
+def test_acpx_is_set_up_in_a_project_too(
+    user: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = user / "work" / "shop"
+    put(project / ".acpxrc.json", filled(user / "bin" / "acp-bridge"))
+    put(user / "work" / ".acpxrc.json", filled(Path("/of/no/account/acp-bridge")))
+    monkeypatch.chdir(project)
+    code, [finding] = look(capsys, "editor")
+    assert (code, finding["state"]) == (0, "ok")
+    assert finding["found"] == f"acpx: {project}/.acpxrc.json starts {user}/bin/acp-bridge"
+    put(project / ".acpxrc.json", filled(Path("/gone/acp-bridge")))
+    code, [finding] = look(capsys, "editor")
+    assert (code, finding["state"]) == (1, "missing")
+    assert "`acp-bridge editor acpx`" in finding["advice"]
+
+
+def filled(command: Path) -> str:
+    [acpx] = (one for one in set_ups() if one.name == "acpx")
+    return filled_in(acpx, [str(command)], ["--model", "demo"]).text
+
+
 def test_every_editor_with_settings_is_looked_at() -> None:
     assert PLACES.keys() | {"toad"} == {one.name for one in set_ups()}
 
@@ -107,14 +129,14 @@ def test_a_mac_keeps_some_elsewhere(user: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("sys.platform", "darwin")
     file = user / "Library/Application Support/Code/User/settings.json"
     put(file, '{"command": "/x/acp-bridge"}')
-    assert [naming.file for naming in settings_that_name_us(os.environ, user)] == [file]
+    assert [naming.file for naming in settings_that_name_us(os.environ, user, user)] == [file]
 
 
 def test_huge_and_broken_files_are_passed_over(user: Path) -> None:
     put(user / ".acpx/config.json", '{"argv": ["/gone/acp-bridge"]}' + " " * 1_000_001)
     (user / ".jetbrains/acp.json").mkdir(parents=True)
     (user / ".emacs").write_bytes(b'\xff ("acp-bridge")')
-    namings = list(settings_that_name_us(os.environ, user))
+    namings = list(settings_that_name_us(os.environ, user, user))
     assert [(naming.editor, naming.programs) for naming in namings] == [("emacs", ["acp-bridge"])]
 
 

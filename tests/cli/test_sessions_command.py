@@ -28,7 +28,6 @@ from acp_bridge.sessions.survey import id_of_folder
 from acp_bridge.vocabulary import Draft, JsonObject
 
 REPO = Path(__file__).parents[2]
-NOT_FOUND = "acp-bridge: Session not found: {}. `acp-bridge sessions list` shows which there are.\n"
 
 
 @attrs.frozen
@@ -68,6 +67,11 @@ def sessions(
         return Told(code, captured.out, captured.err)
 
     return run
+
+
+def not_found(session_id: str, home: Path) -> str:
+    listing = f"`acp-bridge sessions list --home {home}`"
+    return f"acp-bridge: Session not found: {session_id}. {listing} shows which there are.\n"
 
 
 def real_homes() -> Path:
@@ -402,7 +406,7 @@ def test_only_the_sessions_that_are_named_are_checked(tmp_path: Path, sessions: 
     put_one_of_each(tmp_path)
     told = sessions("verify", "sound", "torn", "--json")
     assert (told.code, {row["session_id"] for row in told.objects}) == (0, {"sound", "torn"})
-    assert sessions("verify", "none") == Told(1, "", NOT_FOUND.format("none"))
+    assert sessions("verify", "none") == Told(1, "", not_found("none", tmp_path))
 
 
 def test_an_unreadable_folder_is_told_beside_the_others(
@@ -544,7 +548,7 @@ def test_a_session_that_is_not_there_is_one_sentence(
     words: tuple[str, ...], sessions: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert sessions(*words) == Told(1, "", NOT_FOUND.format("x"))
+    assert sessions(*words) == Told(1, "", not_found("x", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -573,15 +577,6 @@ def test_a_wrong_command_line_is_a_usage_error(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["sessions", *words])
     assert ended.value.code == 2
-
-
-@pytest.mark.parametrize("action", ["list", "show", "verify", "export", "delete"])
-def test_every_action_teaches_by_an_example(
-    action: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["sessions", action, "--help"])
-    assert f"examples:\n  acp-bridge sessions {action}" in capsys.readouterr().out
 
 
 def test_the_id_of_a_folder_is_the_one_that_made_its_name() -> None:

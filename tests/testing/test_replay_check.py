@@ -161,5 +161,24 @@ def test_a_subagent_is_compared_whatever_it_worked_beside(
     assert (word is None and found == []) or any(str(word) in difference for difference in found)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [("tried again", None), ("lost", "text was"), (None, "only one of live")]
+)
+def test_what_is_said_of_a_subagent_on_its_root_has_no_place_among_the_rest(
+    words: str | None, told: str | None
+) -> None:
+    def of_kid(text: str) -> JsonObject:
+        meta: JsonObject = {"acp-bridge": {"childSessionId": "k"}}
+        content: JsonObject = {"type": "text", "text": text}
+        return update("agent_thought_chunk", messageId="k/1", content=content, _meta=meta)
+
+    again = [*([] if words is None else [of_kid(words)]), text("m2", "meanwhile")]
+    entries = transcript([*REPLAY, *again])
+    live = [text("m2", "meanwhile"), of_kid("tried again")]
+    entries[len(LIVE) : len(LIVE)] = [Entry(1, "client", message) for message in live]
+    found = replay_differences(entries)
+    assert (told is None and found == []) or any(str(told) in difference for difference in found)
+
+
 def test_what_a_kill_took_is_no_difference() -> None:
     assert replay_differences(transcript(REPLAY[:2]), killed_runs=[1]) == []

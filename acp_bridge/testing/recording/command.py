@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from acp_bridge.cli.screen import plain
+from acp_bridge.cli.stored import Stored, list_command
 from acp_bridge.config import Settings, resolve
 from acp_bridge.errors import BridgeError, ConfigError, SessionNotFoundError
 from acp_bridge.sessions import SessionStore
@@ -36,7 +37,8 @@ def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
     except ConfigError as error:
         return _failed(error.details, EXIT_USAGE)
     except SessionNotFoundError as error:
-        return _failed(error.for_a_shell(), EXIT_FAILED)
+        named = str(_home(settings)) if settings.runtime == "dsh" else flags.get("home")
+        return _failed(error.for_a_shell(list_command(named)), EXIT_FAILED)
     except BridgeError as error:
         return _failed(error.details, EXIT_FAILED)
     except (ScenarioError, RuntimeError) as error:
@@ -52,7 +54,8 @@ def _home(settings: Settings) -> Path:
     return settings.home
 
 
-def _session(home: Path, session_id: str, into: Path) -> Report:
+def _session(home: Path, typed: str, into: Path) -> Report:
+    session_id = Stored(home).id_of(typed)
     store = SessionStore(home / "sessions", clock=lambda: time.time_ns() // 1_000_000)
     return record_session(store, home, session_id, into)
 
