@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio.abc
 import pytest
 
-from acp_bridge.testing import client as client_module
 from acp_bridge.testing import runner as runner_module
 from acp_bridge.testing.client import ScenarioError
 from acp_bridge.testing.launch import Agent, ByteStream, InMemory, Launcher, Place, command
@@ -133,7 +132,7 @@ async def test_any_notification_is_awaited_once(played: Played) -> None:
 async def test_a_notification_that_does_not_come_again_fails(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "WAIT_S", ENOUGH_S)
+    monkeypatch.setattr(runner_module, "WAIT_S", ENOUGH_S)
     wanted: JsonObject = {"await": {"notification": {"method": "session/update"}}}
     with pytest.raises(ScenarioError, match=r"step 4 \(AwaitNotification\): no notification"):
         await played(NEW, prompt("call", "hi"), wanted, wanted)
@@ -199,7 +198,7 @@ async def test_a_kill_ends_the_agent_and_the_next_run_goes_on(played: Played) ->
 async def test_a_wait_without_an_end_says_which_step_and_what_was_seen(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "WAIT_S", ENOUGH_S)
+    monkeypatch.setattr(runner_module, "WAIT_S", ENOUGH_S)
     never: JsonObject = {"update": {"sessionUpdate": "plan"}}
     with pytest.raises(ScenarioError, match=r"step 3 \(AwaitUpdate\): no update (?s:.*)end_turn"):
         await played(NEW, prompt("call", "hi"), {"await": never})
