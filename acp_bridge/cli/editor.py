@@ -7,7 +7,7 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from acp_bridge.cli.setups import SetUp, filled_in, set_up_named, set_ups
+from acp_bridge.cli.editor_setups import SetUp, filled_in, set_up_named, set_ups
 from acp_bridge.config import SETTINGS, Settings, resolve
 from acp_bridge.errors import ConfigError
 

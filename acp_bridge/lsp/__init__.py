@@ -3,7 +3,7 @@
 Owns: positions and text edits in the client's units, the code actions that are offered, what a
 client can do by its capabilities, and pygls inside our own task group.
 
-Does not know: sessions, ACP, the runtime. It calls an `server.Agent` and is asked by it.
+Does not know: sessions, ACP, the runtime. It calls a `server.Agent` and is asked by it.
 
 Invariants:
 - No handler waits for an agent: editors block on commands, or drop them.

@@ -5,15 +5,14 @@ Owns: the log format v4 on disk, byte for byte as dsh writes it (``dsh.md`` sect
 sees of a log; the repair of a turn that was cut off; ordinary forks; folders, lock, durable
 appends, listing; questions about many sessions; the index that makes them quick.
 
-Does not know: the wire, ACP, models, tools, who asks, or what a session is for. The writing of
-compactions comes later and finds its place beside these modules.
+Does not know: the wire, ACP, models, tools, who asks, or what a session is for.
 
 Invariants:
 
 * Only `logfile` writes logs, and only `index` writes anything else, outside the store's root.
-  `store`, `finding`, `listing`, `reading`, `survey`, `sweep`, `shelf`, `growth`, `seeking` and
-  `forking` read, `deleting` removes; the other modules are pure. Nothing reads a clock: time
-  comes in as ``clock``, and as ``wall_ns`` the one that files get their times from.
+  `store`, `finding`, `listing`, `reading`, `survey`, `sweep`, `shelf`, `growth`, `seeking`,
+  `query` and `forking` read, `deleting` removes; the other modules are pure. Nothing reads a
+  clock: time comes in as ``clock``, and as ``wall_ns`` the one that files get their times from.
 * Reading, listing and asking take no lock, write nothing and repair nothing. A log that is refused
   keeps every byte, and so does the source of a fork.
 * One state machine, `LogState`, judges what is read and what is about to be written; `strict` adds

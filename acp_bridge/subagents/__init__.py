@@ -7,8 +7,8 @@ who may start, message and interrupt them, and how many there may be (`refusals`
 children say to each other (`messages`); the tools `subagent`, `subagent_fork`, `list_agents`,
 `send_message` and `interrupt_agent` (`tools`). Of children that other processes execute
 (`elsewhere`): what home and worker tell each other (`remote_payloads`), the home's end of it
-(`remote_home`, `remote_child`, `remote_family`, `remote_closing`, `remote_calls`, `remote_outbox`),
-and what it keeps over restarts (`ledger`).
+(`remote_home`, `remote_child`, `remote_family`, `remote_closing`, `remote_calls`, `remote_outbox`,
+`remote_asks`), and what it keeps over restarts (`ledger`).
 
 Does not know: how a turn runs, how a log is written, ACP, which client asks, how a runtime opens
 sessions (it is a `Host`).

@@ -248,8 +248,8 @@ class SubagentService:
             memory, choices = SessionMemory(writer.events), parent.choices
             named = attrs.evolve(ask, provider=REMOTE) if is_remote else ask
             rows = birth_rows(named, choices, before=memory.mode)
-            is_at = _Place(place, ask.task, is_remote=is_remote)
-            session = await self._opened(activation, writer, choices, memory, is_at)
+            assigned = _Assignment(place, ask.task, is_remote=is_remote)
+            session = await self._opened(activation, writer, choices, memory, assigned)
             message = task_message(ask.task, message_id=self._new_id())
             await _receive(session, rows, message, "next-turn")
             await self._list_in_parent(activation, birth)
@@ -384,8 +384,8 @@ class SubagentService:
             is_same = memory.mode == choices.mode
             rows = [] if is_same else delegated_rows(choices.mode, before=memory.mode)
             place = memory.place or place_among_listed(caller, child_id)
-            is_at = _Place(place, text, is_remote=found.provider == REMOTE)
-            session = await self._opened(activation, writer, choices, memory, is_at)
+            assigned = _Assignment(place, text, is_remote=found.provider == REMOTE)
+            session = await self._opened(activation, writer, choices, memory, assigned)
             if notice is not None and isinstance(session, HarnessSession):
                 session.note(notice)
             await _receive(session, rows, message, "next-step")
@@ -397,14 +397,14 @@ class SubagentService:
         writer: LogWriter,
         choices: Choices,
         memory: SessionMemory,
-        is_at: "_Place",
+        assigned: "_Assignment",
     ) -> ChildSession:
         """The child's session, unless it was stopped meanwhile."""
         if activation.abort is not None:
             await anyio.to_thread.run_sync(writer.close)
             raise refusals.caller_ending()
         activation.first_seq = len(writer.events)
-        if is_at.is_remote:
+        if assigned.is_remote:
             assert self._elsewhere is not None
             run = PendingRun(
                 child_id=activation.child_id,
@@ -412,8 +412,8 @@ class SubagentService:
                 label=activation.label,
                 mode=activation.mode,
                 call_id=activation.call_id,
-                task=is_at.task,
-                place=is_at.place,
+                task=assigned.task,
+                place=assigned.place,
                 model_id=choices.model_id,
                 effort=choices.effort,
                 first_seq=activation.first_seq,
@@ -426,7 +426,7 @@ class SubagentService:
             choices=choices,
             client=client,
             memory=memory,
-            place=is_at.place,
+            place=assigned.place,
             root=activation.root,
         )
 
@@ -494,7 +494,7 @@ class SubagentService:
 
 
 @attrs.frozen(slots=True)
-class _Place:
+class _Assignment:
     """Where a child works, and what it is told to do there."""
 
     place: str

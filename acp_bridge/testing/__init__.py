@@ -1,7 +1,7 @@
 """The scenario runner: scripted clients, schema and rule checks, a pytest plugin others can use.
 
 Owns: reading `snapshots/<scenario>/`, playing its steps against an agent in memory or as a
-process, checking every message against the official ACP schema and the rules that are safe for
+process, checking every message against the official ACP schema and the `rules` that are safe for
 all clients, and turning what happened into files that can be pinned; `recording/` turns sessions
 that happened elsewhere into scenarios.
 

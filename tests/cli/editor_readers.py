@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from acp_bridge.cli.setups import SetUp
+from acp_bridge.cli.editor_setups import SetUp
 
 WAIT_S = 60
 

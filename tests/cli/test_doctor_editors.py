@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from acp_bridge.cli.editor_settings import programs_in, settings_that_name_us
+from acp_bridge.cli.editor_setups import filled_in, set_ups
 from acp_bridge.cli.main import main
-from acp_bridge.cli.setups import filled_in, set_ups
 
 PLACES = {
     "acpx": ".acpx/config.json",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from acp_bridge.cli.editor import flag_words, program
+from acp_bridge.cli.editor_setups import filled_in, set_ups
 from acp_bridge.cli.main import main
-from acp_bridge.cli.setups import filled_in, set_ups
 from acp_bridge.errors import ConfigError
 
 
@@ -54,7 +54,7 @@ def test_it_says_what_is_still_to_be_done(
 def test_an_installation_without_set_ups_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("acp_bridge.cli.setups._root", lambda: Path("/nowhere/editors"))
+    monkeypatch.setattr("acp_bridge.cli.editor_setups._root", lambda: Path("/nowhere/editors"))
     assert main(["editor"]) == 2
     assert "install acp-bridge anew" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from editor_readers import READERS, command_in
 
-from acp_bridge.cli.setups import SetUp, filled_in, set_ups
+from acp_bridge.cli.editor_setups import SetUp, filled_in, set_ups
 
 EDITORS = Path(__file__).resolve().parents[2] / "editors"
 

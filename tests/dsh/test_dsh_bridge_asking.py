@@ -1,5 +1,8 @@
 """What the real runtime's model asks a user, and what was allowed "always", as a client sees it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from bridge_rig import DshPlace, end_of
 from dsh_rig import Message, text, tool
@@ -30,12 +33,18 @@ def form(bridge: Bridge) -> Message:
     return bridge.asked("elicitation/create")
 
 
-def test_questions_are_a_form_and_the_answers_reach_the_model(place: DshPlace) -> None:
+@contextmanager
+def asking(place: DshPlace) -> Iterator[tuple[Bridge, str, int]]:
+    """An editor that takes forms, a session, and its prompt, in which the model asks."""
     with place.bridge() as bridge:
         bridge.hello(elicitation={"form": {}})
         session = bridge.new(place.work)
         asks(place, session)
-        prompt = bridge.prompt(session)
+        yield bridge, session, bridge.prompt(session)
+
+
+def test_questions_are_a_form_and_the_answers_reach_the_model(place: DshPlace) -> None:
+    with asking(place) as (bridge, session, prompt):
         asked = form(bridge)
         assert asked["params"]["toolCallId"] == "q1"
         fields = asked["params"]["requestedSchema"]["properties"]
@@ -49,11 +58,7 @@ def test_questions_are_a_form_and_the_answers_reach_the_model(place: DshPlace) -
 
 
 def test_a_question_that_is_skipped_is_no_fault(place: DshPlace) -> None:
-    with place.bridge() as bridge:
-        bridge.hello(elicitation={"form": {}})
-        session = bridge.new(place.work)
-        asks(place, session)
-        prompt = bridge.prompt(session)
+    with asking(place) as (bridge, session, prompt):
         content = {"q1_other": "A dark green"}
         answer = {"action": "accept", "content": content}
         bridge.send({"id": form(bridge)["id"], "result": answer})
@@ -80,11 +85,7 @@ def test_a_user_who_declines_or_cannot_be_asked_is_told_to_the_model(
 
 
 def test_a_cancel_withdraws_the_form_and_the_session_goes_on(place: DshPlace) -> None:
-    with place.bridge() as bridge:
-        bridge.hello(elicitation={"form": {}})
-        session = bridge.new(place.work)
-        asks(place, session)
-        prompt = bridge.prompt(session)
+    with asking(place) as (bridge, session, prompt):
         asked = form(bridge)
         bridge.cancel(session)
         assert bridge.answer_to(prompt, wait_s=60)["result"]["stopReason"] == "cancelled"

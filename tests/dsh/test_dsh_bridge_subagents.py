@@ -62,6 +62,13 @@ def entry(bridge: Bridge, session: str) -> Message:
     return drawn
 
 
+def halfway(bridge: Bridge, place: DshPlace) -> str:
+    """A session whose next prompt has a subagent that waits in the midst of its answer."""
+    session = bridge.new(place.work)
+    delegated(place, session, pieces("Half", GATE, " done."))
+    return session
+
+
 def load(bridge: Bridge, place: DshPlace, session: str) -> None:
     bridge.result("session/load", sessionId=session, cwd=str(place.work), mcpServers=[])
 
@@ -71,8 +78,7 @@ def test_a_subagent_is_shown_as_it_works_and_again_after_a_load(
     place: DshPlace, form: Message
 ) -> None:
     with editor(place, form, "--mode", "full") as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         prompt = bridge.prompt(session)
         if form is NATIVE:
             child = announced(bridge)
@@ -137,8 +143,7 @@ def test_a_cancel_of_the_parent_ends_the_subagent_and_the_session_goes_on(
     place: DshPlace, form: Message
 ) -> None:
     with editor(place, form, "--mode", "full") as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         place.loopback.script[session].pop()  # nothing is told of an end that the user wanted
         prompt = bridge.prompt(session)
         eventually(lambda: "It works." in bridge.text(session))
@@ -159,8 +164,7 @@ def test_a_cancel_of_the_parent_ends_the_subagent_and_the_session_goes_on(
 
 def test_a_subagent_is_cancelled_alone_and_its_parent_is_told(place: DshPlace) -> None:
     with editor(place, NATIVE, "--mode", "full") as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         prompt = bridge.prompt(session)
         child = announced(bridge)
         eventually(lambda: bridge.text(child) == "Half")
@@ -174,8 +178,7 @@ def test_another_prompt_takes_the_place_of_one_that_only_a_subagent_holds(
     place: DshPlace,
 ) -> None:
     with editor(place, NATIVE, "--mode", "full") as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         first = bridge.prompt(session)
         child = announced(bridge)
         eventually(lambda: bridge.text(child) == "Half" and "It works." in bridge.text(session))
@@ -193,8 +196,7 @@ def test_detached_a_prompt_ends_with_its_turn_and_a_cancel_ends_what_works_on(
     # Unchecked: what a subagent reports starts turns outside of any prompt, as was asked for.
     flags = ("--mode", "full", "--background", "detach")
     with editor(place, NATIVE, *flags, checked=False) as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         assert end_of(bridge, session) == "end_turn"
         child = announced(bridge)
         eventually(lambda: bridge.text(child) == "Half")
@@ -224,13 +226,14 @@ def test_a_load_beside_a_working_subagent_shows_it_and_goes_on(
     place: DshPlace, form: Message
 ) -> None:
     with editor(place, form, "--mode", "full") as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         prompt = bridge.prompt(session)
         eventually(lambda: "It works." in bridge.text(session))
         [child] = eventually(lambda: [one for one in place.loopback.requests if one != session])
         if form is NATIVE:
             eventually(lambda: bridge.text(child) == "Half")
+        else:  # what is under way when a client loads is neither before nor after
+            eventually(lambda: entry(bridge, session).get("title") == "Subagent Helper: answers")
         load(bridge, place, session)
         if form is NATIVE:
             eventually(lambda: states(bridge, child)[-1] == {"state": "running"})
@@ -271,8 +274,7 @@ def test_a_message_wakes_a_subagent_and_shows_a_second_run(place: DshPlace) -> N
 @FORMS
 def test_a_runtime_that_dies_leaves_no_subagent_at_work(place: DshPlace, form: Message) -> None:
     with editor(place, form, "--mode", "full") as bridge:
-        session = bridge.new(place.work)
-        delegated(place, session, pieces("Half", GATE, " done."))
+        session = halfway(bridge, place)
         prompt = bridge.prompt(session)
         eventually(lambda: "It works." in bridge.text(session))
         if form is NATIVE:

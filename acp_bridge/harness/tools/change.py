@@ -1,5 +1,6 @@
 """The `write` and `edit` tools, and how a change is told to the user and the log."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,7 +57,33 @@ class Change:
         return stored if diffs is not None else {**stored, "diffsOmitted": True}
 
 
-class WriteTool:
+class _ChangeTool(ABC):
+    """What both tools do with the change that they plan."""
+
+    def access(self, arguments: JsonObject, cwd: Path) -> Access:
+        """The file."""
+        return _write_access(arguments, cwd)
+
+    async def preview(self, arguments: JsonObject, context: ToolContext) -> tuple[FileDiff, ...]:
+        """The change, or () if it would fail or is too big to show."""
+        return _shown(await self._planned(arguments, context))
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+        """Make the change; what is said of it, or of why it cannot be made."""
+        async with _alone(_target(arguments, context)):
+            change = await _made(await self._planned(arguments, context), context)
+        return change if isinstance(change, ToolResult) else self._told(change)
+
+    @abstractmethod
+    async def _planned(self, arguments: JsonObject, context: ToolContext) -> Change | ToolResult:
+        """The change, or why there is none; nothing is written."""
+
+    @abstractmethod
+    def _told(self, change: Change) -> ToolResult:
+        """What is said of a change that was made."""
+
+
+class WriteTool(_ChangeTool):
     """Make a file, or replace all of it."""
 
     name: ClassVar[str] = "write"
@@ -77,20 +104,8 @@ class WriteTool:
         "required": ["file_path", "content"],
     }
 
-    def access(self, arguments: JsonObject, cwd: Path) -> Access:
-        """The file."""
-        return _write_access(arguments, cwd)
-
-    async def preview(self, arguments: JsonObject, context: ToolContext) -> tuple[FileDiff, ...]:
-        """The change, or () if it would fail or is too big to show."""
-        return _shown(await self._planned(arguments, context))
-
-    async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+    def _told(self, change: Change) -> ToolResult:
         """``meta``: operation (create or update), path, diffs."""
-        async with _alone(_target(arguments, context)):
-            change = await _made(await self._planned(arguments, context), context)
-        if isinstance(change, ToolResult):
-            return change
         done = "Created file" if change.is_new else "Updated file"
         return ToolResult(
             text=f"<path>{shown_path(change.path)}</path>\n<type>file</type>\n"
@@ -116,7 +131,7 @@ class WriteTool:
         return Change(path, is_new=False, old=_text_of(before), data=data, new=content)
 
 
-class EditTool:
+class EditTool(_ChangeTool):
     """Replace a piece of a file."""
 
     name: ClassVar[str] = "edit"
@@ -144,20 +159,8 @@ class EditTool:
         "required": ["file_path", "old_string", "new_string"],
     }
 
-    def access(self, arguments: JsonObject, cwd: Path) -> Access:
-        """The file."""
-        return _write_access(arguments, cwd)
-
-    async def preview(self, arguments: JsonObject, context: ToolContext) -> tuple[FileDiff, ...]:
-        """The change, or () if it would fail or is too big to show."""
-        return _shown(await self._planned(arguments, context))
-
-    async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+    def _told(self, change: Change) -> ToolResult:
         """``meta``: path, diffs."""
-        async with _alone(_target(arguments, context)):
-            change = await _made(await self._planned(arguments, context), context)
-        if isinstance(change, ToolResult):
-            return change
         return ToolResult(
             text=f"The file {shown_path(change.path)} has been updated successfully.",
             meta=change.meta(),
