@@ -1,15 +1,27 @@
-"""What every test shares: the anyio backend, and logs of the real runtime."""
+"""What every test shares: the anyio backend, how properties are tried, logs of the real runtime."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from acp_bridge.sessions import SessionStore
 from acp_bridge.vocabulary import Event
 
 REPO = Path(__file__).parents[1]
+
+# Under nohup, or in a shell's background, signals are ignored by all that tests start as well. One
+# that is handled is not inherited: they hear it, and we still do not.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
+
+# How long an example takes is the machine's affair, on a busy one above all.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session")

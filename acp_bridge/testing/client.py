@@ -14,8 +14,8 @@ from acp_bridge.vocabulary import JsonObject
 
 Found = TypeVar("Found")
 
-WAIT_S = 10.0
-"""The bound of every wait: far above what a turn with a scripted model takes on a slow machine."""
+WAIT_S = 30.0
+"""The bound of every wait: far above what a turn with a scripted model takes on a busy machine."""
 
 SHOWN_MAX = 30
 """How many of the last messages a failed wait prints."""

@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("acp_agent", "command line of the ACP agent that scenarios start", default="")
     add("acp_scenarios", "folder of the scenarios, seen from the ini file", default="snapshots")
     add("acp_checks", "what messages are held to: schema (default), all, none", default="schema")
-    add("acp_wait_s", "bound of each wait, in seconds (default 10)", default="10")
+    add("acp_wait_s", "bound of each wait, in seconds (default 30)", default="30")
     add("acp_ids", "regular expressions, one a line, of ids that differ each run", type="linelist")
 
 

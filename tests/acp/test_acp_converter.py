@@ -189,7 +189,7 @@ JSON = st.recursive(
 CLASSES = [cls for cls in vars(types).values() if isinstance(cls, type) and attrs.has(cls)]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(params=JSON, wanted=st.sampled_from(CLASSES))
 def test_any_json_is_taken_or_refused_with_a_sentence(params: JsonValue, wanted: Any) -> None:
     refused = None

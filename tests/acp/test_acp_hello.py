@@ -204,7 +204,7 @@ def test_initialize_is_answered_before_attrs_and_cattrs_are_imported() -> None:
         "sys.exit(0 if light and not heavy else f'imported {heavy}')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -212,5 +212,5 @@ def test_initialize_is_answered_before_attrs_and_cattrs_are_imported() -> None:
 @pytest.mark.process
 def test_hello_alone_does_not_even_import_anyio() -> None:
     program = "import sys, acp_bridge.acp.hello\nsys.exit('anyio' in sys.modules)\n"
-    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
     assert done.returncode == 0

@@ -261,7 +261,7 @@ def definition_of(cls: type[Any]) -> str:
 
 
 @pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_instances_are_written_validly_and_survive_the_way_back(
     cls: type[Any], data: st.DataObject

@@ -22,7 +22,7 @@ from acp_bridge.testing.transcript import Entry
 from acp_bridge.vocabulary import JsonObject, JsonValue
 from acp_bridge.wire.memory import MemoryStream, stream_pair
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 Reply = JsonObject | None
 """``{"result": …}`` or ``{"error": …}``; None: no answer for now."""

@@ -259,7 +259,7 @@ async def test_the_service_shows_what_is_open(
         root = await editor.new(bench.cwd)
         prompt = await editor.start("session/prompt", said(root))
         job = await place.worker.claim()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not (told := (await place.client.status())["homes"]):
                 await anyio.lowlevel.checkpoint()
         assert isinstance(told, list)

@@ -3,6 +3,7 @@
 import anyio
 import pytest
 from acp_rig import Bench, Reply, allow, bash, said, write
+from pace import patient
 
 from acp_bridge.vocabulary import JsonObject
 
@@ -122,7 +123,7 @@ async def test_a_client_that_hangs_cannot_hold_a_cancel(bench: Bench, silent: st
         prompt = await editor.start("session/prompt", said(session))
         await editor.seen(lambda m: m.get("method") == silent)
         await editor.cancel(session)
-        with anyio.fail_after(2):
+        with anyio.fail_after(patient(2)):
             answer = await editor.answer(prompt)
         assert answer["result"] == {"stopReason": "cancelled"}
         released = [] if silent == "terminal/create" else ["terminal/kill", "terminal/output"]

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 import anyio
 import attrs
 from acp_rig import Bench, Editor, Reply, said, selected
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acp_bridge.testing.replay import replay_differences
@@ -159,7 +159,7 @@ def judge(entries: list[Entry]) -> list[str]:
     return [breach for breach in found if not breach.startswith("a_cancelled_prompt_is_no_error")]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     st.lists(ANSWER, min_size=1, max_size=8),
     SUMMARIES,

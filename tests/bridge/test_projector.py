@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acp_bridge.acp.converter import unstructure
@@ -460,7 +460,6 @@ ODD: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(sorted(Projector._FOLDS)), ODD, st.none() | st.just("append")),

@@ -1,7 +1,7 @@
 """Prompt blocks to log blocks and back: what the model reads, and what a replay shows (R098)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from picture_bytes import png
 
@@ -92,7 +92,6 @@ def test_text_that_looks_like_ours_stays_text_r063() -> None:
         assert acp_block_from_log(stored) is None
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.none() | st.text(max_size=9))
 def test_any_resource_is_replayed_as_it_was(uri: str, value: str, mime: str | None) -> None:
     more: JsonObject = {} if mime is None else {"mimeType": mime}

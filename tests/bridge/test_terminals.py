@@ -73,7 +73,7 @@ class FakePeer:
         raise AssertionError
 
     async def until(self, method: str) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while method not in self.sent:
                 await self.asked.wait()
 
@@ -112,7 +112,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
 
 
 async def run(peer: FakePeer, watch: Watch | None = None) -> CommandEnd:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         return await ClientTerminals(ClientCalls(peer), "s").run((watch or Watch()).command)
 
 

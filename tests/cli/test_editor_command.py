@@ -66,7 +66,7 @@ def test_what_it_prints_is_a_command_that_is_there(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     script, *rest = json.loads(done.stdout)["servers"]["python"]["command"]

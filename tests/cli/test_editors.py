@@ -34,7 +34,7 @@ def start(command: list[str], given: str, folder: Path) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     assert done.stderr == ""

@@ -306,7 +306,8 @@ LINE = TEXT.map(lambda text: "x" + re.sub(r"[\s`]", "_", text))
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(texts=st.lists(LINE, min_size=10, max_size=10), cwd=LINE, session_id=LINE)
 def test_no_text_of_a_log_becomes_markup(

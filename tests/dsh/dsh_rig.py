@@ -23,7 +23,7 @@ from typing import Any
 import attrs
 import pytest
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 """The bound of every wait for the runtime; a first start unpacks it."""
 
 INSTALL = (

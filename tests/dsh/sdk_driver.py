@@ -15,7 +15,7 @@ from deepseek_harness.errors import JsonRpcError
 from pydantic import BaseModel
 
 BIN, HOME, CWD, RELEASES = sys.argv[1:]
-WAIT_S = 30.0
+WAIT_S = 60.0
 SEEN: dict[str, Any] = {}
 
 

@@ -44,7 +44,7 @@ def test_the_native_acp_of_dsh_is_pinned(pytester: pytest.Pytester) -> None:
         url = provider.stdout.readline().strip()
         variables = f"DSH_HOME={{home}} DSH_TELEMETRY_MODE=DISABLED DEEPSEEK_BASE_URL={url}"
         agent = f"env {variables} DEEPSEEK_API_KEY=loopback {command} --profile acp"
-        pytester.makeini(f"[pytest]\nacp_agent = {agent}\nacp_wait_s = 30\n")
+        pytester.makeini(f"[pytest]\nacp_agent = {agent}\nacp_wait_s = 60\n")
         pytester.makepyfile(test_mine="def test_scenario(acp_scenario):\n    acp_scenario()\n")
         folder = pytester.path / "snapshots" / "hello"
         folder.mkdir(parents=True)

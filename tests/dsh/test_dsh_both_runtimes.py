@@ -134,10 +134,10 @@ def servers(stage: Stage, bridge: Bridge) -> int:
     server = {"name": "tiny", "command": given.command, "args": list(given.args), "env": []}
     params = {"cwd": str(stage.place.work), "mcpServers": [server]}
     session = str(bridge.result("session/new", **params)["sessionId"])
-    for _ in range(TURNS):
+    for number in range(TURNS):
         bridge.answer_to(bridge.prompt(session, "hello"), wait_s=60)
         if not stage.is_offered(session, "mcp__tiny__add"):
-            time.sleep(1)
+            time.sleep(1 + number)
     assert stage.is_offered(session, "mcp__tiny__add")
     since = len(bridge.heard)
     stage.answer(session, tool("c1", "mcp__tiny__add", a=2, b=3))

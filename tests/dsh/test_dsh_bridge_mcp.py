@@ -15,7 +15,7 @@ from process_rig import Bridge, eventually
 
 pytestmark = [pytest.mark.dsh, pytest.mark.process]
 
-TRIES = 30
+TRIES = 60
 
 
 def acp_server(how: str = "", *, name: str = "tiny") -> Message:

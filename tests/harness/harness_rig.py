@@ -44,7 +44,7 @@ from acp_bridge.vocabulary import (
 )
 
 SESSION = SessionId("s")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 Replier = Callable[[PermissionAsk], Awaitable[Answer]]
 

@@ -32,7 +32,7 @@ def lives(pid: int) -> bool:
 
 async def until(done: Callable[[], bool]) -> None:
     """Wait for something that another process, or a foreign library, does."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not done():  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
@@ -90,7 +90,7 @@ class Served:
     notes: list[str]
 
     async def call(self, name: str, /, **arguments: Any) -> ToolResult:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             return await self.servers.tools[name].run(arguments, self.world.context)
 
     async def text(self, name: str, /, **arguments: Any) -> str:

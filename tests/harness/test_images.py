@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from picture_bytes import b64, gif_bytes, jpeg_bytes, png_bytes, webp_bytes
 
@@ -76,7 +76,6 @@ def test_too_many_bytes_are_refused_with_the_limit() -> None:
     assert str(IMAGE_BYTES_MAX) in refused(b64(data), "image/png").details
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"RIFF\0\0\0\0WEBP"]),
     st.binary(max_size=60),

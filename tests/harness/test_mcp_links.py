@@ -7,10 +7,11 @@ import anyio
 import attrs
 import pytest
 from mcp_rig import Served, serving
+from pace import patient
 from tool_world import World
 
 from acp_bridge.errors import McpServerError
-from acp_bridge.harness.mcp.servers import CLOSE_WAIT_S, SessionTools, Surroundings
+from acp_bridge.harness.mcp.servers import SessionTools, Surroundings
 from acp_bridge.harness.mcp.tool import Connection, ListedTool
 from acp_bridge.vocabulary import JsonObject, McpServer, StdioServer
 
@@ -122,7 +123,7 @@ async def test_a_list_that_changed_is_fetched_again(world: World) -> None:
 async def test_a_session_that_closes_leaves_who_is_still_connecting(world: World) -> None:
     fakes = Fakes()
     fakes.by_name["x"].there.set()
-    with anyio.fail_after(CLOSE_WAIT_S - 1):
+    with anyio.fail_after(patient(2)):
         async with fakes.serving(world) as served:
             await served.offers("mcp__x__a")
     assert fakes.by_name["x"].left.is_set()

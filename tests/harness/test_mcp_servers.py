@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mcp_rig import SECRET, lives, schema_of, serving, site, tiny, until
+from pace import patient
 from tool_world import World
 
 from acp_bridge.harness.mcp import servers as servers_module
@@ -47,7 +48,7 @@ async def test_a_process_that_will_not_end_is_killed(world: World) -> None:
         await served.offers("mcp__tiny__facts")
         pid = int((await served.text("mcp__tiny__facts")).split()[0])
         started = anyio.current_time()
-    assert anyio.current_time() - started < servers_module.CLOSE_WAIT_S
+    assert anyio.current_time() - started < patient(servers_module.CLOSE_WAIT_S)
     assert not lives(pid)
 
 
@@ -208,7 +209,7 @@ async def test_a_first_prompt_waits_a_bounded_time_and_later_ones_not_at_all(
 ) -> None:
     monkeypatch.setattr(servers_module, "PROMPT_WAIT_S", 0.05)
     async with serving(world, tiny("hangs", name="slow one")) as served:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await served.servers.ready()
         assert served.notes == [
             "The MCP server slow one is still connecting: its tools come when it is there."
@@ -248,7 +249,7 @@ async def test_without_the_library_one_sentence_says_what_to_install(world: Worl
 
     one, two = tiny(name="one"), tiny(name="two")
     async with serving(world, one, two, find_connector=not_installed) as served:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await served.servers.ready()
     assert served.notes == [
         (

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acp_bridge.harness.recorder import AnswerRecorder
@@ -143,7 +143,6 @@ PIECES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(PIECES, st.booleans())
 def test_content_equals_the_assembled_stream_and_the_log_takes_the_row(
     pieces: list[Piece], finished: bool

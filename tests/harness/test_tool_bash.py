@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pace import patient
 from tool_world import World, meta_of
 
 from acp_bridge.harness.tools import output
@@ -35,7 +36,7 @@ async def cancelled_when(world: World, command: str, pattern: str) -> tuple[list
 
     The process ids that it said, and the seconds from the cancel to the end.
     """
-    with anyio.fail_after(8):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(world.bash, command)
             said = await world.heard(pattern)
@@ -65,7 +66,7 @@ async def cancelled_when(world: World, command: str, pattern: str) -> tuple[list
 )
 async def test_output_and_exit_code_are_the_result(world: World, command: str, text: str) -> None:
     """R105: a whole shell line goes to a shell."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash(command)
     assert result.text == text
     assert not result.is_error
@@ -136,7 +137,7 @@ async def test_a_timeout_above_the_limit_is_the_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acp_bridge.harness.tools.bash.TIMEOUT_MAX_MS", 200)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("sleep 60", timeoutMs=10**30)
     assert "still running after 200 ms" in result.text
 
@@ -149,7 +150,7 @@ async def test_a_command_that_reads_its_input_sees_the_end_at_once(
     world: World, command: str
 ) -> None:
     """R029: no child may eat what the client sends."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash(command)
     assert not result.is_error
 
@@ -170,7 +171,7 @@ async def test_a_command_has_no_terminal_and_no_descriptor_of_ours(
 
 async def test_output_is_told_while_the_command_runs(world: World) -> None:
     world.file("go", "")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(
                 world.bash, "echo first; while [ -e go ]; do sleep 0.01; done; echo last"
@@ -183,7 +184,7 @@ async def test_output_is_told_while_the_command_runs(world: World) -> None:
 
 async def test_thirty_five_thousand_lines_are_told_whole_and_in_few_pieces(world: World) -> None:
     """R049: bytes stay a small multiple of the output, and the end is complete."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         started = anyio.current_time()
         await world.bash("seq 35000")
         took_s = anyio.current_time() - started
@@ -222,7 +223,7 @@ def test_a_piece_is_bounded_in_bytes_and_a_flood_loses_its_oldest() -> None:
 
 
 async def test_a_character_cut_between_reads_is_put_together(world: World) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("printf '\\342'; sleep 0.1; printf '\\202\\254'")
     assert result.text.startswith("€\n")
     assert "".join(world.told) == "€"
@@ -232,7 +233,7 @@ async def test_a_character_cut_between_reads_is_put_together(world: World) -> No
 
 
 async def test_long_output_shows_head_and_tail_and_a_file_has_it_all(world: World) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("seq 35000; exit 2")
     file = world.spill / "bash-1.txt"
     assert meta_of(result)["outputFile"] == str(file)
@@ -257,7 +258,7 @@ async def test_an_endless_flood_stays_small_in_memory_and_on_disk(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "FILE_BYTES_MAX", 1024**2)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("yes", timeoutMs=300)
     assert "Its first 1 MiB are in " in result.text
     assert (world.spill / "bash-1.txt").stat().st_size == 1024**2
@@ -297,7 +298,7 @@ async def test_what_is_kept_is_right_at_every_size_and_split(
 
 
 async def test_a_timeout_kills_and_returns_the_output_so_far(world: World) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("echo before; sleep 60; echo after", timeoutMs=200)
     assert result.is_error
     assert (result.error_name, result.error_code) == ("ToolTimeoutError", "TIMEOUT")
@@ -314,7 +315,7 @@ async def test_a_timeout_kills_and_returns_the_output_so_far(world: World) -> No
 
 
 async def test_what_a_command_says_while_it_is_ended_is_kept(world: World) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("trap 'echo bye; exit 5' TERM; sleep 60 & wait", timeoutMs=200)
     assert result.text.endswith("bye\n")
     assert meta_of(result)["exitCode"] == 5
@@ -331,13 +332,13 @@ async def test_a_child_that_keeps_the_pipe_open_is_not_awaited(world: World) -> 
 async def test_a_child_in_the_background_that_let_go_of_the_pipe_is_ended_too(
     world: World,
 ) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("sleep 60 >/dev/null 2>&1 & echo $!")
     assert not alive(int(result.text.partition("\n")[0]))
 
 
 async def test_a_daemon_that_left_on_purpose_lives_on_after_a_normal_end(world: World) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash(
             "setsid sh -c 'echo $$ >pid; exec sleep 60' >/dev/null 2>&1 & "
             "while [ ! -s pid ]; do sleep 0.01; done; cat pid"
@@ -348,7 +349,7 @@ async def test_a_daemon_that_left_on_purpose_lives_on_after_a_normal_end(world: 
 
 
 async def test_the_last_output_of_a_pipeline_is_not_lost(world: World) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.bash("(sleep 0.1; echo late) & echo early")
     assert result.text.startswith("early\nlate\n")
 
@@ -361,7 +362,7 @@ async def test_cancel_kills_a_shell_tree_with_a_grandchild_in_another_group(worl
         "while [ ! -s one ] || [ ! -s two ]; do sleep 0.01; done; cat one two; wait"
     )
     pids, took_s = await cancelled_when(world, command, r"\d+\n\d+\n")
-    assert took_s < 2
+    assert took_s < patient(2)
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
     assert not (world.cwd / "x").exists()
@@ -370,14 +371,14 @@ async def test_cancel_kills_a_shell_tree_with_a_grandchild_in_another_group(worl
 async def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(world: World) -> None:
     command = "trap '' TERM; echo $$; while :; do sleep 0.05; done"
     (pid,), took_s = await cancelled_when(world, command, r"\d+\n")
-    assert 0.4 < took_s < 2
+    assert 0.4 < took_s < patient(2)
     assert not alive(pid)
 
 
 async def test_a_grandchild_elsewhere_that_ignores_sigterm_is_killed_too(world: World) -> None:
     command = "setsid bash -c \"trap '' TERM; echo \\$\\$; while :; do sleep 0.05; done\" & wait"
     (pid,), took_s = await cancelled_when(world, command, r"\d+\n")
-    assert 0.4 < took_s < 2
+    assert 0.4 < took_s < patient(2)
     assert not alive(pid)
 
 
@@ -393,7 +394,7 @@ async def test_other_commands_and_their_children_are_left_alone(
 ) -> None:
     (tmp_path / "other").mkdir()
     other = World(tmp_path / "other")
-    with anyio.fail_after(8):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(other.bash, "setsid sh -c 'echo $$; exec sleep 60' & wait")
             (said,) = await other.heard(r"\d+\n")

@@ -116,7 +116,7 @@ async def test_links_are_listed_and_never_followed(world: World, tmp_path: Path)
     world.file("sub/a.txt", "x")
     (world.cwd / "sub" / "loop").symlink_to(world.cwd)
     (world.cwd / "out").symlink_to(tmp_path)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         assert await listed(world, "**/*") == ["out", "sub/", "sub/a.txt", "sub/loop"]
 
 
@@ -147,16 +147,16 @@ async def test_a_cancelled_glob_ends_its_thread(
 
     def endless(_start: Path, _pattern: object, _paths: object, stop: threading.Event) -> None:
         anyio.from_thread.run_sync(entered.set)
-        assert stop.wait(5)
+        assert stop.wait(60)
         ended.set()
 
     monkeypatch.setattr(search, "_list_paths", endless)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: world.run("glob", pattern="*"))
             await entered.wait()
             group.cancel_scope.cancel()
-    assert ended.wait(5)
+    assert ended.wait(60)
 
 
 def test_a_walk_stops_when_told(world: World) -> None:
@@ -286,7 +286,7 @@ async def test_binary_files_links_and_pipes_are_skipped(world: World, tmp_path: 
     world.file("b.bin", b"needle\nxx\0needle\n")
     world.file("c.bin", b"needle\n" + b"x\n" * 100_000 + b"\0")
     world.file("d.txt", "needle")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         assert await found(world, "needle") == ["a.txt:1:needle", "d.txt:1:needle"]
 
 
@@ -321,7 +321,7 @@ async def test_nothing_found_is_said_by_grep(world: World) -> None:
 @pytest.mark.usefixtures("engine")
 async def test_many_matches_are_cut_and_it_says_so(world: World) -> None:
     world.file("a.txt", "needle\n" * 50_000)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.run("grep", pattern="needle")
     lines = result.text.split("\n")
     assert len(lines) == search.MATCHES_MAX + 1
@@ -353,7 +353,7 @@ async def test_a_pattern_that_never_ends_stops_neither_the_loop_nor_the_cancel(
 ) -> None:
     world.env["PATH"] = ""
     world.file("a.txt", "a" * 40 + "b\n")
-    with anyio.move_on_after(0.3) as limit, anyio.fail_after(5):
+    with anyio.move_on_after(0.3) as limit, anyio.fail_after(60):
         await world.run("grep", pattern="(a+)+$")
     assert limit.cancelled_caught
 
@@ -361,12 +361,12 @@ async def test_a_pattern_that_never_ends_stops_neither_the_loop_nor_the_cancel(
 async def test_a_search_that_takes_too_long_ends_and_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "SEARCH_S_MAX", 0.3)
     world.env["PATH"] = ""
     world.file("a.txt", "ab\n" + "a" * 40 + "b\n")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await world.run("grep", pattern="(a+)+b?$")
         assert not result.is_error
+        monkeypatch.setattr(search, "SEARCH_S_MAX", 0.3)
         result = await world.run("grep", pattern="(a+)+$")
     assert result.text == (
         "No matches found\n(The search was ended after 0.3 s. Use a narrower pattern or path.)"

@@ -113,7 +113,7 @@ async def test_a_cancel_closes_the_turn_and_the_next_prompt_works_r035(
 async def test_a_close_in_a_turn_is_logged_as_disposed(tmp_path: Path, phase: str) -> None:
     async with in_phase(tmp_path, phase) as (r, turn):
         waiting = r.admit("queued")
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await r.session.close()
             await r.session.close()
         assert await r.ended(turn) == ABORTED
@@ -228,7 +228,7 @@ async def test_a_close_is_bounded_when_a_turn_does_not_end(
         turn = r.admit()
         await r.heard_row("approval/asked")
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await r.session.close()
         gate.set()
         assert await r.ended(turn) == ABORTED

@@ -17,7 +17,7 @@ from acp_bridge.sessions.store import SessionStore
 from acp_bridge.vocabulary import Event, JsonObject, JsonValue
 from acp_bridge.wire.memory import MemoryStream, stream_pair
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 FULL: JsonObject = {
     "workspace": {"applyEdit": True, "workspaceEdit": {"documentChanges": True}},

@@ -15,7 +15,7 @@ from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.peer]
 
-START_S = 30.0
+START_S = 60.0
 
 TWO = {"old_string": "x = 1\n# AGENT: make it two\n", "new_string": "x = 2\n"}
 """The change that the model makes."""

@@ -18,7 +18,7 @@ from acp_bridge.vocabulary import JsonValue
 
 pytestmark = [pytest.mark.process, pytest.mark.peer]
 
-WAIT_S = 100
+WAIT_S = 250
 
 SMILE = "\N{GRINNING FACE}"
 
@@ -49,30 +49,30 @@ vim.lsp.handlers['$/progress'] = function(err, result, ...)
 end
 vim.cmd('filetype on')
 vim.cmd('edit a.py')
-assert(vim.wait(30000, function() return next(vim.lsp.buf_get_clients(0)) ~= nil end), 'no client')
+assert(vim.wait(60000, function() return next(vim.lsp.buf_get_clients(0)) ~= nil end), 'no client')
 local id, client = next(vim.lsp.buf_get_clients(0))
-assert(vim.wait(30000, function() return client.initialized end), 'not initialized')
+assert(vim.wait(60000, function() return client.initialized end), 'not initialized')
 vim.api.nvim_win_set_cursor(0, {3, 0})
 local params = vim.lsp.util.make_range_params(0, client.offset_encoding)
 params.context = {diagnostics = {}}
-local answer = vim.lsp.buf_request_sync(0, 'textDocument/codeAction', params, 5000)
+local answer = vim.lsp.buf_request_sync(0, 'textDocument/codeAction', params, 60000)
 local action = answer[id].result[1]
 client.request_sync('workspace/executeCommand', {
-  command = action.command.command, arguments = action.command.arguments}, 5000, 0)
-assert(vim.wait(30000, function() return ended end), 'no end of progress')
+  command = action.command.command, arguments = action.command.arguments}, 60000, 0)
+assert(vim.wait(60000, function() return ended end), 'no end of progress')
 local lines = vim.api.nvim_buf_get_lines(0, 0, -1, false)
 io.stdout:write(vim.fn.json_encode({
   title = action.title, ended = ended, text = table.concat(lines, '\\n') .. '\\n',
   modified = vim.bo.modified}))
 vim.lsp.stop_client(id)
-vim.wait(5000, function() return vim.lsp.get_client_by_id(id) == nil end)
+vim.wait(60000, function() return vim.lsp.get_client_by_id(id) == nil end)
 vim.cmd('qall!')
 """
 
 EMACS = """
 (require 'json)
 (defun wait-until (what holds)
-  (with-timeout (30 (error "It never came: %s" what))
+  (with-timeout (60 (error "It never came: %s" what))
     (while (not (funcall holds)) (accept-process-output nil 0.05))))
 (setq last-nonmenu-event ?x) ; not the mouse, which would want a window
 (defun choose (title)

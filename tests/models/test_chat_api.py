@@ -252,7 +252,8 @@ SAMPLE = b": keep-alive\n\n" + chat_events(
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     cuts=st.lists(st.integers(1, len(SAMPLE) - 1), max_size=200),

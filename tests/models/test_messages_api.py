@@ -260,7 +260,8 @@ async def test_every_cut_in_two_gives_the_same_chunks(tmp_path: Path, newline: b
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(cuts=st.lists(st.integers(1, len(SAMPLE) - 1), max_size=200))
 def test_any_split_of_the_bytes_gives_the_same_chunks(tmp_path: Path, cuts: list[int]) -> None:

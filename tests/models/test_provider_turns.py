@@ -41,7 +41,7 @@ from acp_bridge.wire.memory import MemoryStream, stream_pair
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )

@@ -172,11 +172,11 @@ def served(*answers: bytes) -> Iterator[ProviderServer]:
     thread = threading.Thread(target=anyio.run, args=(serve,))
     thread.start()
     try:
-        assert ready.wait(5)
+        assert ready.wait(60)
         yield found[0]
     finally:
         over.set()
-        thread.join(5)
+        thread.join(60)
 
 
 def test_a_key_that_works_is_stored_after_a_check(
@@ -225,7 +225,7 @@ def test_what_is_typed_in_a_terminal_is_not_shown(tmp_path: Path) -> None:
             told += piece
     except OSError:
         pass  # how a terminal tells that its other end is closed
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     os.close(ours)
     assert read_keys(tmp_path) == {"openai": KEY}
     assert KEY.encode() not in told

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.peer, pytest.mark.process]
 
 NPM = Path(os.environ.get("ACP_BRIDGE_NPM", Path(__file__).resolve().parents[2])) / "node_modules"
 INSTALL = f"acpx is missing: npm i --prefix {NPM.parent} node@22 acpx@0.19"
-WAIT_S = 60
+WAIT_S = 120
 
 
 @pytest.fixture

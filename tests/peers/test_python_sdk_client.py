@@ -19,7 +19,7 @@ from acp_bridge.testing.transcript import entries_from_trace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.peer, pytest.mark.process]
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Editor:

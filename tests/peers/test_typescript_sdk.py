@@ -25,7 +25,7 @@ SDK = NPM / "@agentclientprotocol" / "sdk"
 VERSION = "2.4.0"
 INSTALL = f"the SDK is missing: npm i --prefix {NPM.parent} @agentclientprotocol/sdk@{VERSION}"
 DRIVER = Path(__file__).with_name("ts_client.mjs")
-WAIT_S = 60
+WAIT_S = 120
 
 EVERYTHING = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 

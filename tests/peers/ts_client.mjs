@@ -22,7 +22,7 @@ const plan = JSON.parse(await readFile(planFile, "utf8"));
 const entry = `dist/v1/${plan.unstable ? "unstable" : "stable"}/acp.js`;
 const sdk = await import(pathToFileURL(path.join(sdkFolder, entry)).href);
 
-const WAIT_MS = 30_000;
+const WAIT_MS = 60_000;
 const seen = { answers: {}, updates: [], permissions: [], forms: [], terminals: [], calls: [], written: {} };
 const watchers = new Set();
 

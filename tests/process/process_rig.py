@@ -17,13 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from pace import patient
+
 from acp_bridge.testing.check import official_schema
 from acp_bridge.testing.replay import replay_differences
 from acp_bridge.testing.rules import broken_rules
 from acp_bridge.testing.schema import schema_problems
 from acp_bridge.testing.transcript import Entry, obj
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """The bound of every wait for a message: far above what anything here takes on a busy machine."""
 
 EXIT_S = 2.0
@@ -342,14 +344,14 @@ class Bridge:
         self.stdin.close()
 
     def wait_exit(self, within_s: float) -> int:
-        """Its exit code; it must come within so many seconds."""
+        """Its exit code; it must come within so many seconds of a quiet machine."""
         started = time.monotonic()
         try:
-            code = self.process.wait(within_s + 10)
+            code = self.process.wait(within_s + WAIT_S)
         except subprocess.TimeoutExpired:
             raise AssertionError("it does not leave") from None
         took_s = time.monotonic() - started
-        assert took_s <= within_s, f"it took {took_s:.2f} s to leave"
+        assert took_s <= patient(within_s), f"it took {took_s:.2f} s to leave"
         return code
 
     def leave(self) -> None:

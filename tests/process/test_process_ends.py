@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from pace import patient
 from process_rig import (
     EXIT_S,
     KILL_EXIT_S,
@@ -52,8 +53,18 @@ def in_a_tool(bridge: Bridge, place: Place) -> str:
     session = idle(bridge, place)
     bridge.prompt(session)
     bridge.allow(bridge.asked())
-    eventually(lambda: len(place.processes()) >= 5)
+    until_stubborn(place)
     return session
+
+
+def until_stubborn(place: Place) -> None:
+    """Wait until all of `STUBBORN` runs: its signals are ignored, and its ``cat`` has ended."""
+
+    def runs() -> bool:
+        names = list(place.processes().values())
+        return "sleep 1" in names and names.count("sleep 300") == 2
+
+    eventually(runs)
 
 
 def asking(bridge: Bridge, place: Place) -> str:
@@ -220,10 +231,10 @@ def test_the_death_of_the_parent_ends_it_with_all_its_children_as_r028_needs(pla
         session = idle(bridge, place)
         bridge.prompt(session)
         bridge.allow(bridge.asked())
-        eventually(lambda: len(place.processes()) >= 6)
+        until_stubborn(place)
         bridge.process.kill()
         bridge.process.wait(WAIT_S)
-        eventually(lambda: place.processes() == {}, wait_s=2 + KILL_EXIT_S)
+        eventually(lambda: place.processes() == {}, wait_s=patient(2 + KILL_EXIT_S))
     loads_closed(place, session)
 
 

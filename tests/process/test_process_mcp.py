@@ -12,7 +12,7 @@ from process_rig import KILL_EXIT_S, Bridge, Message, Place, eventually, prompt_
 
 pytestmark = pytest.mark.process
 
-TRIES = 20
+TRIES = 60
 
 
 def acp_server(name: str, how: str = "") -> Message:

@@ -165,14 +165,14 @@ def test_a_model_that_cannot_be_used_is_said_at_initialize(place: Place) -> None
 
 def test_a_setting_that_cannot_be_used_is_a_sentence_on_stderr() -> None:
     command = [*BRIDGE, "runtime", "--home", "/proc/none"]
-    ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run(command, input="", capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("acp-bridge: The folder /proc/none cannot be used")
 
 
 def test_help_says_what_profile_and_patch_mean() -> None:
     command = [sys.executable, "-m", "acp_bridge", "runtime", "--help"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     text = " ".join(ran.stdout.split())
     assert "there are no profiles" in text
     assert "not read: use the settings of acp-bridge" in text

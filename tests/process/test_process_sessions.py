@@ -11,6 +11,7 @@ import zlib
 from typing import Any
 
 import pytest
+from pace import patient
 from process_rig import Bridge, Message, Place, bash_call, prompt_params
 
 pytestmark = pytest.mark.process
@@ -278,7 +279,7 @@ def test_a_cancel_while_a_question_is_open_ends_the_turn_as_r031_needs(
             "error": {"id": question, "error": {"code": -32603, "message": "no"}},
         }
         bridge.send(*(steps[step] for step in story))
-        answer = bridge.answer_to(prompt, wait_s=WITHIN_S)
+        answer = bridge.answer_to(prompt, wait_s=patient(WITHIN_S))
         assert answer["result"]["stopReason"] == "cancelled"
         bridge.update("tool_call_update", status="failed")
         assert turn(bridge, session) == "end_turn"
@@ -295,7 +296,10 @@ def test_a_cancel_ends_a_retry_at_once_and_is_no_error_as_r035_needs(place: Plac
         prompt = bridge.prompt(session)
         bridge.update("session_info_update")
         bridge.cancel(session)
-        assert bridge.answer_to(prompt, wait_s=WITHIN_S)["result"]["stopReason"] == "cancelled"
+        assert (
+            bridge.answer_to(prompt, wait_s=patient(WITHIN_S))["result"]["stopReason"]
+            == "cancelled"
+        )
         assert turn(bridge, session) == "end_turn"
 
 

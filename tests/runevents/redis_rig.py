@@ -1,13 +1,14 @@
 """A real redis-server of a test's own: on a free port, in a folder, ended with the test."""
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-START_S = 10.0
+from ports import kept_port
+
+START_S = 60.0
 
 
 class RedisServer:
@@ -16,9 +17,7 @@ class RedisServer:
     def __init__(self, folder: Path, *options: str) -> None:
         program = shutil.which("redis-server")
         assert program, "redis-server is missing: apt-get install redis-server"
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = kept_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._argv = [
             program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder),

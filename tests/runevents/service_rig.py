@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import anyio.lowlevel
+from ports import kept_port
 
 from acp_bridge.runevents.client import EventClient
 from acp_bridge.runevents.delivery import StoredCursors
@@ -48,7 +49,7 @@ async def served(
     clock = FakeClock()
     limits = limits or Limits()
     service = Service(log, clock.clock(), token=token, limits=limits)
-    listener = bind("127.0.0.1", port, token=token)
+    listener = bind("127.0.0.1", port or kept_port(), token=token)
     bound = listener.getsockname()[1]
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -112,7 +113,7 @@ class MemoryInbox:
     def of(self, session_id: SessionId) -> list[str]:
         return list(self.rows[session_id])
 
-    async def until(self, session_id: SessionId, count: int, *, wait_s: float = 10) -> list[str]:
+    async def until(self, session_id: SessionId, count: int, *, wait_s: float = 60) -> list[str]:
         """The session's event ids, once there are so many."""
         with anyio.fail_after(wait_s):
             while len(self.rows[session_id]) < count:

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
+from ports import kept_port
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class ServerProcess:
@@ -25,7 +26,7 @@ class ServerProcess:
         host: str = "127.0.0.1",
         before: Sequence[str] = (),
     ) -> None:
-        self.port = 0
+        self.port = kept_port()
         self.host = host
         self.before = before
         self.log_url = log_url
@@ -37,7 +38,7 @@ class ServerProcess:
         return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Start it; returns when it serves. The port stays the same from the first start on."""
+        """Start it; returns when it serves. The port stays the same."""
         token = [] if self._token is None else ["--token", self._token]
         self._process = subprocess.Popen(
             [*self.before, sys.executable, "-m", "acp_bridge", "events", "serve", "--host",
@@ -49,7 +50,6 @@ class ServerProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line.startswith("Serving run events on http://"), line
-        self.port = int(line.rstrip().rpartition(":")[2])
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -81,7 +81,7 @@ class CuttingProxy:
 
     def __init__(self, target: ServerProcess, *, events_max: int) -> None:
         self.cuts = 0
-        self.port = 0
+        self.port = kept_port()
         self._target = target
         self._events_max = events_max
 

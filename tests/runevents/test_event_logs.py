@@ -65,7 +65,7 @@ def draft(run_id: RunId, event_id: str, **payload: str) -> EventDraft:
 
 async def take(subscription: Subscription, count: int) -> list[int]:
     sequences: list[int] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while len(sequences) < count:
             sequences += [event.sequence for event in await subscription.next()]
     return sequences
@@ -190,7 +190,7 @@ async def test_a_cancelled_wait_loses_nothing(log: EventLog) -> None:
             with anyio.CancelScope() as scope:
                 scope.cancel()
                 seen += [event.sequence for event in await subscription.next()]
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 seen += [event.sequence for event in await subscription.next()]
     assert seen == sequences
 

@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from pace import patient
 from service_rig import NOW, Served, client_of, draft, served
 
 from acp_bridge.errors import ConfigError, EventLogResetError, EventServiceError
@@ -45,7 +46,7 @@ async def client(service: Served) -> AsyncIterator[EventClient]:
 
 async def first_events(client: EventClient, run_id: RunId, count: int) -> list[RunEvent]:
     events: list[RunEvent] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with client.open({run_id: 0}, epoch=None) as stream:
             batches = stream.batches()
             while len(events) < count:
@@ -55,7 +56,7 @@ async def first_events(client: EventClient, run_id: RunId, count: int) -> list[R
 
 
 async def until_none_is_open(running: Served) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while running.service.streams.counts()[0]:
             await anyio.lowlevel.checkpoint()
 
@@ -194,7 +195,7 @@ async def test_a_published_event_reaches_a_stream_with_id_epoch_and_data(
     url = (
         f"{client._url}/v1/agent/events/stream?run_ids[]=child&run_ids[]=parent&since[]=0&since[]=0"
     )
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with client._http.stream("GET", url) as response:
             assert response.headers["acp-bridge-epoch"] == log.epoch
             lines = response.aiter_lines()
@@ -245,6 +246,8 @@ async def test_26_a_stalled_reader_is_cut_and_resumes_with_its_cursor(log: Event
             for number in range(20):
                 await client.message(P, f"m{number}", {"text": "x" * 500_000})
             await until_none_is_open(running)
+    # With the usual limit: a busy machine lets any reader stall for a moment.
+    async with served(log) as running, client_of(running.url) as client:
         assert [event.event_id for event in await first_events(client, P, 20)] == [
             f"m{number}" for number in range(20)
         ]
@@ -257,7 +260,7 @@ async def test_it_ends_in_time_with_streams_open(log: EventLog) -> None:
         client.open({P: 0}, epoch=None) as stream,
     ):
         running.stop.set()
-        with anyio.fail_after(STOP_S):
+        with anyio.fail_after(patient(STOP_S)):
             assert [batch async for batch in stream.batches()] == []
 
 
@@ -299,7 +302,7 @@ async def test_a_request_for_runs_waits_for_the_first_one(client: EventClient) -
     async def wait() -> None:
         found.extend(run.run_id for run in await client.waiting(limit=1, hold_s=25))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):  # less than it would wait by itself
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             for number in range(2):
@@ -325,7 +328,7 @@ async def test_a_service_that_stops_answers_what_waits(
         async def wait() -> None:
             answers["runs"] = await client.waiting(hold_s=25)
 
-        with anyio.fail_after(5):  # less than either would wait by itself
+        with anyio.fail_after(20):  # less than either would wait by itself
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 tasks.start_soon(wait)
@@ -362,7 +365,7 @@ async def test_a_lapsed_lease_settles_the_child_once_and_fences_its_worker(
     service.clock.now_ms += 10_000
     (event,) = await first_events(client, C, 1)
     assert (event.event_type, event.execution_id) == ("run_errored", "x1")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         while (await client.run(C)).state != "settled":
             pass
     for call in (

@@ -123,7 +123,7 @@ class Rig:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[RunStreams]:
         outside = Outside(now_s=lambda: self.time.now_s, sleep=self.time.sleep, chance=lambda: 0.5)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             async with run_streams(
                 source=self.source, delivery=self.inbox, store=self.cursors, outside=outside
             ) as streams:
@@ -131,7 +131,7 @@ class Rig:
 
     async def line(self, number: int) -> Line:
         """The stream that is opened as this one, from 0."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while len(self.source.lines) <= number:
                 await anyio.lowlevel.checkpoint()
         return self.source.lines[number]

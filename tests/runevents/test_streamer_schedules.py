@@ -23,7 +23,7 @@ def test_28_and_23_any_schedule_keeps_the_predicate_and_delivers_once_in_order(g
             raise AssertionError(f"schedule {seed}: {fault}") from fault
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(min_value=1 << 32), steps=st.integers(100, 400))
 def test_28_long_schedules_as_well(seed: int, steps: int) -> None:
     world = World(seed)

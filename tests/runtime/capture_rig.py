@@ -109,7 +109,7 @@ async def capture_differences(
             session.attach(consume)
             heard.enter_context(client.subscribe(root, session._hear))
             lives[root] = session, seen
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             for message in messages:
                 await runtime.send(message)
             await client.request("ping", {})

@@ -72,7 +72,7 @@ class World:
 
     @asynccontextmanager
     async def runtime(
-        self, how: str = "works", *, command: str | None = None, start_wait_s: float = 20
+        self, how: str = "works", *, command: str | None = None, start_wait_s: float = 60
     ) -> AsyncIterator[DshRuntime]:
         outside = Outside(
             clock=lambda: 5,
@@ -89,7 +89,7 @@ class World:
             find_key=lambda: self.key,
             forget=lambda: None,
         )
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with DshRuntime(
                 home=self.home,
                 people_home=self.scratch,

@@ -112,6 +112,6 @@ async def connected(
     async with anyio.create_task_group() as group:
         group.start_soon(client.run)
         group.start_soon(runtime.serve)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             yield client, runtime
         client.stop("The test is over.")

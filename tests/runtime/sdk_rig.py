@@ -29,7 +29,7 @@ from acp_bridge.vocabulary import (
 from acp_bridge.wire.endpoint import Reply
 from acp_bridge.wire.messages import Notification, Request, error_parts
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ROOT, CHILD, GRANDCHILD = SessionId("root"), SessionId("child"), SessionId("grand")
 
 
@@ -280,7 +280,7 @@ async def wire(cwd: Path, *, initialize: bool = True) -> AsyncIterator[tuple[Wir
     """A server with its client, initialized; nothing is left running."""
     made = Wire(cwd)
     numbers = iter(range(1000))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with (
             anyio.create_task_group() as group,
             SdkServer(

@@ -192,7 +192,7 @@ async def test_an_ask_that_is_withdrawn_ends_its_dialog(comes: str) -> None:
     async def put() -> None:
         results.append(await wire.handlers["bridge/approve"](ASK))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             if comes == "before it is put":
                 withdraw()

@@ -89,7 +89,7 @@ class Bench:
         self, model: Callable[[], Model] | None = None
     ) -> AsyncIterator[EmbeddedRuntime]:
         outside = Outside(self.clock, lambda: f"id-{next(self._ids)}", lambda: 0.5, {})
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with EmbeddedRuntime(
                 home=self.home,
                 catalog=OneModel(model or self.model),
@@ -126,7 +126,7 @@ async def say(session: HarnessSession) -> str:
 
     session.attach(hear)
     turn = session.admit(Prompt([{"type": "text", "text": "x"}], title="x"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await turn.ended()
     return "".join(told)
 

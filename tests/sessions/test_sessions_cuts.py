@@ -50,7 +50,7 @@ def whole(encoding: Encoding) -> tuple[bytes, tuple[Event, ...]]:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(place=st.floats(0, 1))
 def test_a_log_cut_at_any_byte_is_a_clean_prefix_or_corrupt(
     encoding: Encoding, place: float
@@ -130,7 +130,7 @@ def test_cut_at_every_single_byte_a_turn_opens_with_all_its_calls_answered(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(place=st.floats(0, 1), flip=st.integers(1, 255))
 def test_a_log_with_a_flipped_byte_is_refused_or_torn_or_another_sound_log(
     encoding: Encoding, place: float, flip: int
@@ -150,7 +150,7 @@ def test_a_log_with_a_flipped_byte_is_refused_or_torn_or_another_sound_log(
             assert tuple(stored.events) == events[: len(stored.events)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(place=st.floats(0, 1))
 def test_a_real_log_cut_at_any_byte_opens_as_a_prefix_or_is_refused(place: float) -> None:
     source = homes() / "forks" / "sessions"

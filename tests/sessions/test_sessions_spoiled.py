@@ -72,7 +72,7 @@ def spoil(
     return spoiled
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_a_spoiled_row_never_raises_anything_but_our_refusals(data: st.DataObject) -> None:
     _, fresh, rows = data.draw(st.sampled_from(REAL))
@@ -99,7 +99,7 @@ def test_a_spoiled_row_never_raises_anything_but_our_refusals(data: st.DataObjec
     boundary(state)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_rows_left_out_or_swapped_are_refused_as_corrupt_or_accepted(data: st.DataObject) -> None:
     _, fresh, rows = data.draw(st.sampled_from(REAL))

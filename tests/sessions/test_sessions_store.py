@@ -343,7 +343,7 @@ def test_a_second_process_gets_a_conflict_and_a_killed_holder_frees_the_lock(
         assert made.is_stored
         assert before.items() <= tree(tmp_path).items()
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     store(tmp_path).open("s").close()
 
 

@@ -431,7 +431,7 @@ def test_a_file_that_really_may_not_grow_is_rolled_back_by_the_kernel_s_word(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
@@ -452,7 +452,7 @@ def test_appends_from_many_threads_make_one_dense_log(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     made.close()
     stored = store(tmp_path).read("s")
     assert [event.seq for event in stored.events] == list(range(161))

@@ -49,7 +49,7 @@ from acp_bridge.vocabulary import (
 if TYPE_CHECKING:
     from acp_bridge.subagents.remote_home import RemoteHome
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def say(text: str) -> Said:
@@ -267,7 +267,7 @@ class Home:
         mode: Mode = "ask",
     ) -> AsyncIterator[EmbeddedRuntime]:
         outside = Outside(self.clock, self.new_id, lambda: 0.5, {})
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with EmbeddedRuntime(
                 home=self.folder / "home",
                 catalog=OneModel(lambda: model),

@@ -59,7 +59,7 @@ from acp_bridge.vocabulary import (
     TurnEnd,
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 NOW = "2026-11-30T12:00:00+00:00"
 
 

@@ -506,7 +506,7 @@ async def test_running_children_at_any_depth_get_the_mode_that_the_user_chooses(
             }
         for gate in gates:
             gate.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await turn.ended()
         for child_id in (outer, inner):
             assert "plan mode allows no call" in family.results(child_id)[-1]
@@ -532,7 +532,7 @@ async def test_a_child_that_is_being_born_gets_the_mode_that_is_chosen_meanwhile
 
         monkeypatch.setattr(HarnessSession, "receive", late)
         await family.prompt()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await chosen.wait()
         child_id = family.started()[0].child_id
         modes = [row["mode"] for row in family.rows(child_id, "sandbox/mode")]
@@ -556,6 +556,6 @@ async def test_a_child_that_cannot_write_down_its_new_mode_is_ended(
 
         monkeypatch.setattr(LogWriter, "append", refuse)
         await family.root.choose("mode", "plan")
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await turn.ended()
         assert reasons(family, child_id) == [aborted("parent")]

@@ -72,7 +72,7 @@ async def test_a_command_is_answered_while_a_prompt_is_held(home: Home) -> None:
     async with home.family(answers) as family:
         turn = family.admit()
         await begun(family)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             end = await family.root.admit(Command("mode", "plan")).ended()
         assert end.kind == "completed"
         assert family.root.busy

@@ -101,7 +101,8 @@ def listed(query: SessionQuery, session_id: str) -> object:
 
 @pytest.mark.usefixtures("exact_times")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 8))
 def test_families_with_without_and_with_a_broken_index_are_equal(seed: int, steps: int) -> None:

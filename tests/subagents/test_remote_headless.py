@@ -64,7 +64,7 @@ async def test_3_a_run_of_the_sdk_has_its_children_elsewhere(
     async def call(number: int, method: str, **params: object) -> None:
         request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         await ours.send(json.dumps(request).encode() + b"\n")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not any(one.get("id") == number for one in received):
                 await news.wait()
         assert all("error" not in one for one in received)

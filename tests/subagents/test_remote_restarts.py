@@ -132,7 +132,7 @@ async def test_an_open_question_is_asked_again_by_the_next_home(place: Estate) -
             family.admit()
             job = await place.worker.claim()
             tasks.start_soon(ask, job)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 await asked.wait()
             root_id = family.root.session_id
         async with place.home.family({}, session_id=root_id) as family:
@@ -248,7 +248,7 @@ async def test_25_a_home_that_crashes_anywhere_has_everything_once_in_the_end(
                 crash()
         copies_before_end = len(copies)
         await job.settle(answer="whole")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             assert await turn.ended() == DONE
         crash()
         assert len(copies) == copies_before_end + 2
@@ -269,7 +269,7 @@ async def test_25_a_home_that_crashes_anywhere_has_everything_once_in_the_end(
 async def nothing_pending(home: Path, root_id: str) -> None:
     """Wait until all that was to be told is told."""
     ledger = Ledger(home / LEDGER_NAME)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while await ledger.pending(SessionId(root_id)):
             await anyio.lowlevel.checkpoint()
     await ledger.close()
@@ -285,7 +285,7 @@ async def test_a_log_that_is_lost_under_a_home_ends_its_child(
         async with open_log(f"sqlite:{tmp_path / 'another.sqlite'}") as log:
             port = await free(place.service.port)
             async with served(log, port=port):
-                with anyio.fail_after(20):
+                with anyio.fail_after(60):
                     assert await turn.ended() == DONE
                 assert "knows nothing of it any more" in notices(family)[0]
         assert job.child_id == child_of(family)
@@ -293,7 +293,7 @@ async def test_a_log_that_is_lost_under_a_home_ends_its_child(
 
 async def free(port: int) -> int:
     """The port, once nobody listens on it."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while True:
             try:
                 with socket.create_server(("127.0.0.1", port)):
@@ -323,7 +323,7 @@ async def test_a_killed_service_loses_and_repeats_nothing(tmp_path: Path) -> Non
                         server.kill()
                         server.start()
                 await job.settle()
-                with anyio.fail_after(30):
+                with anyio.fail_after(60):
                     assert await turn.ended() == DONE
                 assert len(notices(family)) == 1
                 assert child_of(family) == job.child_id

@@ -147,7 +147,7 @@ def test_a_wait_without_an_end_shows_what_came_and_what_the_agent_said(project: 
 def test_an_agent_is_named_by_a_mark_as_well(project: NewProject) -> None:
     one = project(NEW, {"call": PROMPT}, agent="python nothing.py")
     one.makepyfile(agent=SDK_AGENT)
-    mark = f"@pytest.mark.acp_agent([{sys.executable!r}, 'agent.py'], wait_s=20)"
+    mark = f"@pytest.mark.acp_agent([{sys.executable!r}, 'agent.py'], wait_s=60)"
     one.makepyfile(test_mine="import pytest\n" + mark + TEST.replace("\ndef", "\ndef", 1))
     folder = one.path / "snapshots" / "hello"
     whole = {"description": "one", "steps": [NEW]}

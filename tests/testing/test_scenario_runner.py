@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio.abc
 import pytest
 
-from acp_bridge.testing import client as client_module
 from acp_bridge.testing import runner as runner_module
 from acp_bridge.testing.client import ScenarioError
 from acp_bridge.testing.launch import Agent, ByteStream, InMemory, Launcher, Place, command
@@ -18,6 +17,9 @@ from acp_bridge.testing.scenario import load, orphans
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
 pytestmark = pytest.mark.anyio
+
+ENOUGH_S = 1.0
+"""The bound of waits of which one is meant to lapse; the others must not, on any machine."""
 
 
 class FakeAgent:
@@ -130,7 +132,7 @@ async def test_any_notification_is_awaited_once(played: Played) -> None:
 async def test_a_notification_that_does_not_come_again_fails(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "WAIT_S", 0.1)
+    monkeypatch.setattr(runner_module, "WAIT_S", ENOUGH_S)
     wanted: JsonObject = {"await": {"notification": {"method": "session/update"}}}
     with pytest.raises(ScenarioError, match=r"step 4 \(AwaitNotification\): no notification"):
         await played(NEW, prompt("call", "hi"), wanted, wanted)
@@ -153,7 +155,7 @@ async def test_a_row_is_awaited_in_the_logs_of_the_store(
     (tmp_path / "scenario" / "sessions").mkdir(parents=True)
     log = tmp_path / "scenario" / "sessions" / "old.jsonl"
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    monkeypatch.setattr(runner_module, "WAIT_S", 0.1)
+    monkeypatch.setattr(runner_module, "WAIT_S", ENOUGH_S)
     row: JsonObject = {"type": "turn/end", "data": {"turn": 1}}
     once: JsonObject = {"await": {"row": row}}
     twice: JsonObject = {"await": {"row": row, "times": 2}}
@@ -164,7 +166,7 @@ async def test_a_row_is_awaited_in_the_logs_of_the_store(
 async def test_a_file_is_awaited_in_the_workspace(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "FILE_WAIT_S", 0.1)
+    monkeypatch.setattr(runner_module, "FILE_WAIT_S", ENOUGH_S)
     made: JsonObject = {"write": {"path": "a/there.txt", "text": ""}}
     absent: JsonObject = {"await": {"file": "absent.txt"}}
     with pytest.raises(ScenarioError, match=r"step 3 \(AwaitFile\): no file absent\.txt within"):
@@ -196,7 +198,7 @@ async def test_a_kill_ends_the_agent_and_the_next_run_goes_on(played: Played) ->
 async def test_a_wait_without_an_end_says_which_step_and_what_was_seen(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "WAIT_S", 0.05)
+    monkeypatch.setattr(runner_module, "WAIT_S", ENOUGH_S)
     never: JsonObject = {"update": {"sessionUpdate": "plan"}}
     with pytest.raises(ScenarioError, match=r"step 3 \(AwaitUpdate\): no update (?s:.*)end_turn"):
         await played(NEW, prompt("call", "hi"), {"await": never})

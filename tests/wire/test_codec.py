@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acp_bridge.errors import LocalProtocolError, RemoteProtocolError
@@ -203,7 +203,6 @@ def test_what_other_parsers_disagree_about_is_settled(line: bytes, value: JsonVa
     assert codec.decode(line) == value
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(JSON)
 def test_both_ways_write_the_same_values(value: JsonValue) -> None:
     by_json, by_orjson = both_lines(value)
@@ -213,21 +212,18 @@ def test_both_ways_write_the_same_values(value: JsonValue) -> None:
         assert len(line.decode().splitlines()) == 1
 
 
-@settings(deadline=None)
 @given(JSON.filter(lambda value: "e-" not in repr(value)))
 def test_both_ways_write_the_same_bytes_but_for_small_floats(value: JsonValue) -> None:
     by_json, by_orjson = both_lines(value)
     assert by_json == by_orjson
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40))
 def test_both_ways_read_the_same_values(line: bytes) -> None:
     by_json, by_orjson = both_values(line)
     assert repr(by_json) == repr(by_orjson)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(), JSON, max_size=3))
 def test_what_is_read_can_always_be_written_again(value: dict[str, JsonValue]) -> None:
     for read in both_values(json.dumps(value).encode()):

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import anyio
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -171,7 +171,7 @@ class Connection(RuleBasedStateMachine):
     def teardown(self) -> None:
         async def finish() -> None:
             self.peer.stream.send_eof()
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 await self.serving
                 await self.reading
 
@@ -186,6 +186,4 @@ TestConnection = Connection.TestCase
 TestConnection.settings = settings(
     max_examples=40,
     stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from pace import patient
 
 pytestmark = pytest.mark.process
 
 AGENT = [sys.executable, str(Path(__file__).with_name("wire_agent.py"))]
-LIMIT_S = 10
+LIMIT_S = 60
 """More than any of these may take, on a machine that others use too."""
 
 
@@ -36,12 +37,6 @@ def read_message(stream: IO[bytes]) -> dict[str, Any]:
 
 def messages_of(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.split(b"\n") if line]
-
-
-def _hear_signals() -> None:
-    """Ignored signals are inherited: by tests under nohup, or in a shell's background."""
-    for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -59,7 +54,6 @@ def agent(
         stdout=stdout,
         stderr=stderr,
         env=environment,
-        preexec_fn=_hear_signals,  # noqa: PLW1509  # no thread of a test starts an agent
     )
     try:
         yield process
@@ -250,7 +244,7 @@ def test_a_signal_answers_what_runs_and_ends_with_its_exit_code_as_r027_needs(
         process.send_signal(number)
         assert read_message(stdout)["error"]["code"] == -32800
         assert process.wait(LIMIT_S) == 128 + number
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < patient(2)
         assert stderr.read().startswith(f"ended: Stopped by {number.name}.".encode())
 
 
@@ -341,7 +335,7 @@ def test_the_death_of_the_parent_is_noticed_and_costs_no_cpu_as_r028_needs() -> 
     killed = time.monotonic()
     assert select.select([parent.stderr], [], [], LIMIT_S)[0]
     last_words = parent.stderr.read().decode()
-    assert time.monotonic() - killed < 3
+    assert time.monotonic() - killed < patient(3)
     for stream in (parent.stdout, parent.stderr):
         stream.close()
     os.close(keep_open)

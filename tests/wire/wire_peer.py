@@ -68,7 +68,7 @@ async def serving(
     """A running endpoint and its peer; at the end the peer closes, and the endpoint must end."""
     ours, theirs = stream_pair(buffer_bytes_max)
     endpoint = Endpoint(ours, admit, **options)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(endpoint.run)
             yield endpoint, Peer(theirs)

@@ -16,7 +16,7 @@ from acp_bridge.runevents.runs import LEASE_MS
 
 pytestmark = pytest.mark.process
 
-LAPSE_S = LEASE_MS / 1000 + 10
+LAPSE_S = LEASE_MS / 1000 + 60
 
 
 BOTH_LOGS = pytest.mark.parametrize("machines", ["sqlite", "redis"], indirect=True)

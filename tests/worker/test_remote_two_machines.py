@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from machines_rig import DELEGATE, Link, Machines, live_pid, said, stop_reason, until_said
+from pace import patient
 from process_rig import eventually
 from worker_rig import bash, call, text
 
@@ -91,8 +92,8 @@ def test_a_wire_that_stays_cut_ends_the_child_on_both_machines(machines: Machine
         eventually(lambda: live_pid(place.work / "pid"))
         machines.link.cut()
         # The worker hears nothing of it, and stops all the same.
-        eventually(lambda: live_pid(place.work / "pid") is None, LEASE_S + 5)
-        bridge.wait_for(lambda message: "It failed" in str(message.get("params")), wait_s=LEASE_S)
+        eventually(lambda: live_pid(place.work / "pid") is None, patient(LEASE_S + 5))
+        bridge.wait_for(lambda message: "It failed" in str(message.get("params")))
         machines.link.mend()
         assert stop_reason(bridge, prompt, wait_s=60) == "end_turn"
         assert bridge.text(session) == "Waiting.It failed. Woken.It found it."

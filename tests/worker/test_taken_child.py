@@ -38,7 +38,7 @@ def begun() -> list[Event]:
 async def runtime_of(
     folder: Path, model: Cast, servers: Mapping[str, McpSettings] | None = None
 ) -> AsyncIterator[EmbeddedRuntime]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with EmbeddedRuntime(
             home=folder / "home",
             catalog=OneModel(lambda: model),

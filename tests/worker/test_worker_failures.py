@@ -25,7 +25,7 @@ from acp_bridge.worker.pool import STOP_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
-LAPSE_S = LEASE_MS / 1000 + 10
+LAPSE_S = LEASE_MS / 1000 + 60
 KILLS = 3
 
 

@@ -49,7 +49,7 @@ def output(text: str) -> Item:
 async def test_whoever_makes_more_than_the_line_takes_waits_until_it_has() -> None:
     client = RowClient()
     line = Line(client, RunId("r"), "x")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await line.flow()  # nothing is on its way
         seq = 0
         while seq * 200_000 < FULL_BYTES:
@@ -83,7 +83,7 @@ async def test_a_refusal_that_passes_is_met_with_the_same_batch(
     client.gate.set()
     line = Line(client, RunId("r"), "x")
     line.put(row(0))
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(line.send)
             await line.flushed()
@@ -98,7 +98,7 @@ async def test_a_refusal_that_stays_ends_the_sending(status: int) -> None:
     client.gate.set()
     line = Line(client, RunId("r"), "x")
     line.put(row(0))
-    with anyio.fail_after(5), pytest.raises(EventServiceError) as refusal:
+    with anyio.fail_after(60), pytest.raises(EventServiceError) as refusal:
         await line.send()
     assert not may_pass(refusal.value)
     assert says_gone(refusal.value) == (status in {404, 409})
@@ -112,7 +112,7 @@ async def test_pieces_gather_for_a_moment_and_a_row_does_not_wait(
     client = RowClient()
     client.gate.set()
     line = Line(client, RunId("r"), "x")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(line.send)
             for text in "abc":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from pace import patient
 
 from acp_bridge.errors import EventServiceError
 from acp_bridge.harness.inbox import splice
@@ -57,7 +58,7 @@ from acp_bridge.vocabulary import (
     StreamDelta,
 )
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 PARENT = RunId("parent")
 TIME_MS = 1_700_000_000_000
 
@@ -389,7 +390,7 @@ class WorkerProcess:
 
     def wait(self, within_s: float) -> int:
         assert self.process is not None
-        return self.process.wait(within_s)
+        return self.process.wait(patient(within_s))
 
     def stop(self) -> None:
         if self.process is not None:

@@ -64,7 +64,7 @@ from acp_bridge.vocabulary import Answer, Draft, JsonObject, JsonValue, Mode, Se
 PATCH_FILE: Final = Path(__file__).with_name("patch.yml")
 """For ``dsh --profile sdk --patch``: inserts the plugin, which lies beside it."""
 
-HELLO_TIMEOUT_S: Final = 10.0
+HELLO_TIMEOUT_S: Final = 30.0
 """Hello does no work; it waits at most behind a busy event loop of a loaded machine."""
 
 _T = TypeVar("_T")

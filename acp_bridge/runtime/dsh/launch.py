@@ -17,7 +17,7 @@ VERSION: Final = "0.2.1-rc.2"
 
 INSTALL: Final = "pip install --pre 'harness-acp-bridge[dsh]'"
 
-VERSION_WAIT_S: Final = 10.0
+VERSION_WAIT_S: Final = 20.0
 """How long ``dsh --version`` may take: 0.4 s on a warm disk, seconds when it unpacks itself."""
 
 KEY_VARIABLE: Final = "DEEPSEEK_API_KEY"

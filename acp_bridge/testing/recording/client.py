@@ -23,7 +23,7 @@ from acp_bridge.testing.runner import PROTOCOL_VERSION
 from acp_bridge.testing.transcript import Entry, arr, obj, text_or_none
 from acp_bridge.vocabulary import JsonObject, JsonValue
 
-IDLE_S = 20.0
+IDLE_S = 60.0
 """So long may nothing happen in a turn: far above what a scripted one takes."""
 
 BESIDE_S = 1.0
