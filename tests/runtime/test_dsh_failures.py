@@ -19,6 +19,7 @@ from acp_bridge.vocabulary import Event, RuntimeEvent, TurnEnd
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
