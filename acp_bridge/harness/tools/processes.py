@@ -7,52 +7,46 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import anyio
 from anyio import to_thread
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
+from acp_bridge.harness.tools.guard import (
+    KILL_GRACE_S,
+    MARKER,
+    POLL_S,
+    TERM_GRACE_S,
+    Seen,
+    mark_of,
+    process_table,
+    signal_one,
+)
+from acp_bridge.harness.tools.guarding import Guard
+
 READ_BYTES_MAX = 64 * 1024
 """What a Linux pipe holds."""
-
-TERM_GRACE_S = 0.5
-"""Between SIGTERM and SIGKILL: enough to remove a lock file, too short to notice in an editor."""
-
-KILL_GRACE_S = 1.0
-"""How long SIGKILL may take to show; a process that outlives it hangs in the kernel."""
-
-_POLL_S = 0.01
 
 _HUNTS_MAX = 5
 """Looks of `Child.kill_now`: a killed process is gone by the next one, unless it was forking."""
 
-_MARKER = "ACP_BRIDGE_CALL"
-"""Set in a command's environment: its children are known by it even after they left its tree."""
-
-
-class _Seen(NamedTuple):
-    """A live process. ``started`` (clock ticks) tells it from a later one of the same id."""
-
-    pid: int
-    parent: int
-    group: int
-    started: int
-
-
 _running: set["Child"] = set()
 """Every child whose pipe is open: what must not outlive this process."""
+
+_guard = Guard()
+"""Ends them where this process is killed."""
 
 
 class Child:
     """A running command, leader of its own session and group."""
 
-    def __init__(self, process: Process, output: int, marker: str) -> None:
+    def __init__(self, process: Process, output: int, mark: str) -> None:
         self._process = process
         self._output = output
-        self._marker = f"{_MARKER}={marker}".encode()
+        self.mark = mark
         self._marked: dict[tuple[int, int], bool] = {}
-        self._hunted: dict[int, _Seen] = {}
+        self._hunted: dict[int, Seen] = {}
         _running.add(self)
 
     @property
@@ -120,6 +114,7 @@ class Child:
     def close(self) -> None:
         """Give the pipe back. Nobody may be reading."""
         _running.discard(self)
+        _guard.forget(self.mark)
         os.close(self._output)
 
     def kill_now(self) -> None:
@@ -151,13 +146,13 @@ class Child:
                 return True
             if anyio.current_time() >= until:
                 return False
-            await anyio.sleep(_POLL_S)
+            await anyio.sleep(POLL_S)
 
     def _hunt(
         self, number: signal.Signals, reach: Literal["group", "tree"], told: set[int]
     ) -> bool:
         """Signal what lives and has not been told yet; False if nothing lives."""
-        table = _process_table()
+        table = process_table()
         group = self._process.pid
         prey = [seen for seen in table.values() if seen.group == group]
         if reach == "tree":
@@ -175,10 +170,10 @@ class Child:
                 told.update(other.pid for other in prey if other.group == seen.pid)
                 _signal_group(seen.group, number)
             else:
-                _signal_one(seen.pid, number)
+                signal_one(seen.pid, number)
         return bool(prey)
 
-    def _strays(self, table: Mapping[int, _Seen], group: set[int]) -> list[_Seen]:
+    def _strays(self, table: Mapping[int, Seen], group: set[int]) -> list[Seen]:
         """Descendants outside the group, parents first.
 
         Parents first, since a shell whose `sleep` dies would go on with its next command.
@@ -198,18 +193,14 @@ class Child:
         strays = [table[pid] for pid in found - ours]
         return sorted(strays, key=lambda seen: _depth(table, seen.pid))
 
-    def _was_hunted(self, seen: _Seen) -> bool:
+    def _was_hunted(self, seen: Seen) -> bool:
         before = self._hunted.get(seen.pid)
         return before is not None and before.started == seen.started
 
-    def _is_marked(self, seen: _Seen) -> bool:
+    def _is_marked(self, seen: Seen) -> bool:
         key = (seen.pid, seen.started)
         if key not in self._marked:
-            try:
-                environment = Path(f"/proc/{seen.pid}/environ").read_bytes()
-            except OSError:  # another user's, or gone
-                environment = b""
-            self._marked[key] = self._marker in environment.split(b"\0")
+            self._marked[key] = mark_of(seen.pid) == self.mark.encode()
         return self._marked[key]
 
 
@@ -227,8 +218,9 @@ async def spawn(
     Raises:
         OSError, ValueError: it cannot be started.
     """
-    marker = secrets.token_hex(8)
+    mark = secrets.token_hex(8)
     reading, writing = os.pipe()
+    _guard.watch(mark, talks=talks)
     try:
         os.set_blocking(reading, False)
         # Shielded: a cancellation in here would leave a process that nobody knows.
@@ -239,15 +231,16 @@ async def spawn(
                 stdout=PIPE if talks else writing,
                 stderr=writing if talks else STDOUT,
                 cwd=cwd,
-                env={**env, _MARKER: marker},
+                env={**env, MARKER: mark},
                 start_new_session=True,
             )
     except BaseException:
+        _guard.forget(mark)
         os.close(reading)
         raise
     finally:
         os.close(writing)
-    return Child(process, reading, marker)
+    return Child(process, reading, mark)
 
 
 def kill_all_now() -> None:
@@ -263,13 +256,6 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         return
 
 
-def _signal_one(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):  # gone, or of another user by now
-        return
-
-
 def _group_lives(group: int) -> bool:
     """Whether the group has members; dead ones that nobody waits for count on Linux."""
     try:
@@ -279,27 +265,9 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def _depth(table: Mapping[int, _Seen], pid: int) -> int:
+def _depth(table: Mapping[int, Seen], pid: int) -> int:
     depth = 0
     while pid in table and depth < len(table):
         pid = table[pid].parent
         depth += 1
     return depth
-
-
-def _process_table() -> dict[int, _Seen]:
-    """Every process that lives (a zombie does not), by id, from Linux's ``/proc``."""
-    table = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            stat = (entry / "stat").read_bytes()
-        except OSError:  # gone
-            continue
-        # The name in parentheses may hold anything, parentheses too (proc(5), stat).
-        fields = stat.rpartition(b")")[2].split()
-        if fields[0] not in {b"Z", b"X"}:
-            pid = int(entry.name)
-            table[pid] = _Seen(pid, int(fields[1]), int(fields[2]), int(fields[19]))
-    return table
