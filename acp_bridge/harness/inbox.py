@@ -8,7 +8,7 @@ cost their parent one turn.
 Splices count on what the fold of the log holds, so each change holds `Desk.inbox`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from acp_bridge.harness.desk import Desk
@@ -38,19 +38,19 @@ def put_row(desk: Desk, target: Target, message: JsonObject) -> Draft:
     return splice(target, start=len(queues(desk)[target]), inserted=[message])
 
 
-def was_put(events: Sequence[Event], message_id: str) -> bool:
+def inserted_ids(row: Event) -> Iterator[str]:
+    """The ids of the messages that a row puts into the inbox."""
+    data: Mapping[str, object] = row.data if isinstance(row.data, dict) else {}
+    inserted = data.get("inserted")
+    if row.type == "agent/inbox/spliced" and isinstance(inserted, list):
+        for message in inserted:
+            if isinstance(message, dict) and isinstance(message.get("id"), str):
+                yield message["id"]
+
+
+def was_put(events: Sequence[Event], message_id: JsonValue) -> bool:
     """Whether a message of this id came into the inbox, taken by now or not."""
-    return any(
-        isinstance(message, dict) and message.get("id") == message_id
-        for event in reversed(events)
-        if event.type == "agent/inbox/spliced" and isinstance(event.data, dict)
-        for message in _inserted(event.data)
-    )
-
-
-def _inserted(change: JsonObject) -> Sequence[JsonValue]:
-    inserted = change.get("inserted")
-    return inserted if isinstance(inserted, list) else ()
+    return any(message_id in set(inserted_ids(row)) for row in reversed(events))
 
 
 def is_prompt(message: JsonObject) -> bool:

@@ -1,25 +1,8 @@
 """Messages of other agents in a child's log: each once, by its id. What reads a log blocks."""
 
-from collections.abc import Iterator, Mapping, Sequence
-
-from acp_bridge.harness.inbox import splice
+from acp_bridge.harness.inbox import splice, was_put
 from acp_bridge.sessions import SessionStore
-from acp_bridge.vocabulary import Event, JsonObject, SessionId
-
-
-def inserted_ids(row: Event) -> Iterator[str]:
-    """The ids of the messages that a row puts into the log's inbox."""
-    data: Mapping[str, object] = row.data if isinstance(row.data, dict) else {}
-    inserted = data.get("inserted")
-    if row.type == "agent/inbox/spliced" and isinstance(inserted, list):
-        for message in inserted:
-            if isinstance(message, dict) and isinstance(message.get("id"), str):
-                yield message["id"]
-
-
-def came_in(events: Sequence[Event], message: JsonObject) -> bool:
-    """Whether a log's inbox has or had this message."""
-    return any(message["id"] in set(inserted_ids(row)) for row in reversed(events))
+from acp_bridge.vocabulary import JsonObject, SessionId
 
 
 def is_stored(store: SessionStore, child_id: SessionId, message: JsonObject) -> bool:
@@ -28,7 +11,7 @@ def is_stored(store: SessionStore, child_id: SessionId, message: JsonObject) -> 
     Raises:
         BridgeError: the log cannot be read.
     """
-    return came_in(store.read(child_id).events, message)
+    return was_put(store.read(child_id).events, message["id"])
 
 
 def put(store: SessionStore, child_id: SessionId, message: JsonObject) -> None:

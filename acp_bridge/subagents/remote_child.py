@@ -27,7 +27,7 @@ from acp_bridge.errors import (
     LocalProtocolError,
 )
 from acp_bridge.harness.committer import Committer
-from acp_bridge.harness.inbox import Target, splice
+from acp_bridge.harness.inbox import Target, inserted_ids, splice, was_put
 from acp_bridge.harness.memory import SessionMemory
 from acp_bridge.harness.waiting import Inbox, WaitingPrompt
 from acp_bridge.ports import Consumer
@@ -47,7 +47,6 @@ from acp_bridge.subagents.activation import Activation
 from acp_bridge.subagents.elsewhere import LateMessage, PendingRun
 from acp_bridge.subagents.ledger import Ledger
 from acp_bridge.subagents.limits import Limits
-from acp_bridge.subagents.relaying import came_in, inserted_ids
 from acp_bridge.subagents.remote_calls import RunCalls
 from acp_bridge.subagents.remote_closing import ending_rows
 from acp_bridge.subagents.remote_family import RemoteFamily, portions
@@ -293,7 +292,7 @@ class RemoteChild:
         if self._is_settled or self._is_left:
             return False
         known = any(one.message["id"] == message["id"] for one in self._run.messages)
-        if not known and not came_in(self.events, message):
+        if not known and not was_put(self.events, message["id"]):
             await self._post(LateMessage(message, "", CallId("")))
         return True
 
@@ -569,7 +568,7 @@ class RemoteChild:
         """Close the log, and put what no row says that it came in into its inbox."""
         await self._committer.commit(self._ending())
         await self._committer.repair()
-        late = [one for one in self._run.messages if not came_in(self.events, one.message)]
+        late = [one for one in self._run.messages if not was_put(self.events, one.message["id"])]
         for one in late:
             await self._committer.commit([self._put_row("next-step", one.message)])
         self._late = late
