@@ -43,7 +43,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--events",
         metavar="URL",
         default=argparse.SUPPRESS,
-        help=f"where the service is; else ACP_BRIDGE_EVENTS, else http://127.0.0.1:{PORT}",
+        help="where the service is; else ACP_BRIDGE_EVENTS, else events in config.toml, else "
+        f"http://127.0.0.1:{PORT}",
     )
     parser.add_argument(
         "--token",
