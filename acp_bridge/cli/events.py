@@ -43,13 +43,18 @@ MISSING = "The event service needs Starlette and uvicorn: pip install 'harness-a
 def run(flags: Mapping[str, str | None], options: Mapping[str, Any]) -> int:
     """Run one of the actions; the exit code. ``options`` is what the parser made of its flags."""
     try:
+        settings = resolve(flags, os.environ)[0]
         if options["action"] == "serve":
-            home = resolve(flags, os.environ)[0].home
-            return _serve(home, options)
+            return _serve(settings.home, options)
+        options = {
+            **options,
+            "events": settings.events or f"http://127.0.0.1:{PORT}",
+            "token": options["token"] or settings.events_token,
+        }
         with contextlib.suppress(BrokenPipeError):  # whoever read us has seen enough
             if options["action"] == "status":
                 return _run(_status, options)
-            store = Stored(resolve(flags, os.environ)[0].home)
+            store = Stored(settings.home)
             return _run(_tail, {**options, "runs": [_meant(store, run) for run in options["runs"]]})
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ConfigError as error:
@@ -73,10 +78,6 @@ def _run(
     return 0
 
 
-def _token(options: Mapping[str, Any]) -> str | None:
-    return options["token"] or os.environ.get("ACP_BRIDGE_EVENTS_TOKEN") or None
-
-
 # --- serve -------------------------------------------------------------------------------------
 
 
@@ -93,7 +94,7 @@ def _serve(home: Path, options: Mapping[str, Any]) -> int:
     for name in ("uvicorn", "uvicorn.error", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
     _take_all_files()
-    token = _token(options)
+    token = options["token"] or os.environ.get("ACP_BRIDGE_EVENTS_TOKEN") or None
     url = options["log"] or f"sqlite:{home / 'events.sqlite'}"
     clock = Clock(
         now_ms=lambda: time.time_ns() // 1_000_000,
@@ -146,8 +147,7 @@ def _meant(store: Stored, typed: str) -> str:
 
 
 def _client(options: Mapping[str, Any]) -> EventClient:
-    url = options["events"] or os.environ.get("ACP_BRIDGE_EVENTS") or f"http://127.0.0.1:{PORT}"
-    return EventClient(url, _token(options))
+    return EventClient(options["events"], options["token"])
 
 
 async def _tail(options: Mapping[str, Any]) -> None:

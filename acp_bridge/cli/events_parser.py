@@ -6,7 +6,10 @@ from typing import Final
 PORT: Final = 7420
 """Assigned to nobody; the same for the service and for those who look for it."""
 
-_URL = f"where the service is; else ACP_BRIDGE_EVENTS, else http://127.0.0.1:{PORT}"
+URL_HELP: Final = (
+    "where the service is; else ACP_BRIDGE_EVENTS, else events in config.toml, "
+    f"else http://127.0.0.1:{PORT}"
+)
 _TOKEN = "the service's token; better in ACP_BRIDGE_EVENTS_TOKEN, which no process list shows"  # noqa: S105
 
 
@@ -54,7 +57,10 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         help="a run's id: that of the subagent's session, its first characters being enough",
     )
     tail.add_argument(
-        "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds sessions/"
+        "--home",
+        metavar="DIR",
+        default=argparse.SUPPRESS,
+        help="folder that holds sessions/ and config.toml",
     )
     tail.add_argument(
         "--since", metavar="N", type=int, default=0, help="only sequences above this one"
@@ -69,8 +75,11 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         "  acp-bridge events status --events https://events.example",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    status.add_argument(
+        "--home", metavar="DIR", default=argparse.SUPPRESS, help="folder that holds config.toml"
+    )
     for one in (tail, status):
-        one.add_argument("--events", metavar="URL", help=_URL)
+        one.add_argument("--events", metavar="URL", help=URL_HELP)
         one.add_argument("--token", metavar="TOKEN", help=_TOKEN)
         one.add_argument("--json", action="store_true", help="one JSON object a line")
 

@@ -49,7 +49,7 @@ def _store(home: Path, name: str | None, *, check: bool) -> int:
     if os.environ.get(provider.key_variable):
         _say(f"Note: {provider.key_variable} is set here, and wins where it is set.")
     model = f"{provider.name}:{provider.models[0].name}"
-    _say(f"New sessions can use it now: acp-bridge --model {model}")
+    _say(f"New sessions can use it now. To choose it: --model {model}")
     return 0
 
 

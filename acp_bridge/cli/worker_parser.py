@@ -3,7 +3,7 @@
 import argparse
 from typing import Final
 
-from acp_bridge.cli.events_parser import PORT
+from acp_bridge.cli.events_parser import URL_HELP
 
 LIMIT: Final = 4
 """Runs at once: a run mostly waits for its model, but its commands share the machine."""
@@ -43,7 +43,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--events",
         metavar="URL",
         default=argparse.SUPPRESS,
-        help=f"where the service is; else ACP_BRIDGE_EVENTS, else http://127.0.0.1:{PORT}",
+        help=URL_HELP,
     )
     parser.add_argument(
         "--token",

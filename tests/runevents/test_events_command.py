@@ -49,6 +49,21 @@ def test_status_says_what_is_open(
     assert json.loads(capsys.readouterr().out)["last_sequence"] == 0
 
 
+def test_status_finds_the_service_by_what_config_toml_says(
+    server: ServerProcess,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ACP_BRIDGE_EVENTS", raising=False)
+    monkeypatch.delenv("ACP_BRIDGE_EVENTS_TOKEN", raising=False)
+    (tmp_path / "config.toml").write_text(
+        f'events = "{server.url}"\nevents_token = "let-me-in"\n', "utf-8"
+    )
+    assert main(["events", "status", "--home", str(tmp_path)]) == 0
+    assert "open_streams   0" in capsys.readouterr().out
+
+
 def test_a_wrong_token_is_one_sentence_on_stderr(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
