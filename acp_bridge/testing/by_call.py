@@ -2,8 +2,8 @@
 
 Which of two calls of one answer speaks first is nobody's promise. Within a call everything has one
 order; so where a scenario says ``"order": "by call"``, what stands between two words of the model
-is pinned as all of the first call, all of the second. What names no call stays behind what it came
-after.
+is pinned as all of the first call, all of the second. What names no call, such as a plan, comes
+behind the calls that it came among.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -129,19 +129,19 @@ def _create(line: Line, request: JsonObject) -> tuple[int, str]:
 
 
 def _sorted(items: Iterable[Item], call_of: Callable[[Item], str | None]) -> list[Item]:
-    """Each stretch that belongs to calls, by their first appearance in it; "" ends a stretch."""
+    """Each stretch between two "" by its calls as they appeared; what has none comes last."""
     made: list[Item] = []
     of_calls: dict[str, list[Item]] = {}
-    last = ""
+    of_none: list[Item] = []
     for item in items:
         call = call_of(item)
-        last = last if call is None else call
-        if last:
-            of_calls.setdefault(last, []).append(item)
-            continue
-        made += [*chain(*of_calls.values()), item]
-        of_calls.clear()
-    return [*made, *chain(*of_calls.values())]
+        if call == "":
+            made += [*chain(*of_calls.values()), *of_none, item]
+            of_calls.clear()
+            of_none.clear()
+        else:
+            (of_none if call is None else of_calls.setdefault(call, [])).append(item)
+    return [*made, *chain(*of_calls.values()), *of_none]
 
 
 def _numbered(row: JsonObject, seqs: dict[str, JsonValue]) -> JsonObject:

@@ -72,6 +72,15 @@ def test_messages_of_calls_beside_each_other_are_pinned_in_one_order() -> None:
     assert found == {str(wanted)}
 
 
+def test_a_plan_stands_behind_the_calls_that_it_came_among() -> None:
+    plan = update(sessionUpdate="plan", entries=[])
+    calls = [call("c1"), done("c1"), call("c2"), done("c2")]
+    for place in range(len(calls) + 1):
+        lines = to_client([WORD, *calls[:place], plan, *calls[place:], WORD])
+        shown = [one.message for one in lines_by_call(lines, Owners(lines))]
+        assert shown == [WORD, *calls, plan, WORD]
+
+
 def test_what_the_model_says_between_calls_keeps_its_place() -> None:
     end: JsonObject = {"id": "p", "result": {}}
     messages = [call("c2"), done("c2"), WORD, call("c1"), done("c1"), end]
