@@ -188,7 +188,7 @@ def test_what_a_kill_took_is_no_difference() -> None:
 def test_a_subagent_that_a_load_finds_in_the_middle_of_a_message_says_it_anew(lost: bool) -> None:
     def load(number: int, replay: list[JsonObject]) -> list[Entry]:
         asked: JsonObject = {"id": number, "method": "session/load", "params": {"sessionId": "s"}}
-        told = [*replay, {"id": number, "result": {}}]
+        told: list[JsonObject] = [*replay, {"id": number, "result": {}}]
         return [Entry(1, "agent", asked), *(Entry(1, "client", message) for message in told)]
 
     began = [kid("running"), of("k", text("k1", "Hel"))]
