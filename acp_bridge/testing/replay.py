@@ -159,8 +159,10 @@ def _family_differences(
     at_work = {name for drawn in live.values() for name in drawn.working()}
     found = []
     for session in dict.fromkeys([root, *family]):
-        if f"subagent {session}" not in at_work:
-            again = replayed.get(session, Drawn())
+        again = replayed.get(session, Drawn())
+        if f"subagent {session}" in at_work:
+            live[session] = again  # what it says now comes anew, from its beginning
+        else:
             # What was stored before the transcript began has never been live in it.
             found += _differences(live.setdefault(session, again), again, at_work)
         if session in replayed and live[session].prompts:

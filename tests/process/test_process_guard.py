@@ -104,6 +104,24 @@ def test_one_that_ends_by_itself_has_its_time(
     assert written.read_text() == "all\n"
 
 
+def test_what_one_that_ended_by_itself_left_behind_ends_too(
+    watching: subprocess.Popen[bytes], started: list[subprocess.Popen[bytes]]
+) -> None:
+    line = f"sleep {SECONDS}.7"
+    # Once the program is gone, neither mark nor parent nor session tell whose the other is.
+    program = command(f"setsid env -i {line} & cat; sleep 1", "a")
+    started.append(program)
+    eventually(lambda: is_alive(line))
+    assert watching.stdin is not None
+    assert program.stdin is not None
+    watching.stdin.write(b"~a\n")
+    watching.stdin.close()
+    program.stdin.close()
+    assert watching.wait(WAIT_S) == 0
+    assert program.wait(WAIT_S) == 0
+    assert not is_alive(line)
+
+
 def test_a_killed_bridge_leaves_nothing_of_a_command(place: Place) -> None:
     lines = [f"sleep {SECONDS}.{number}" for number in (4, 5)]
     place.script([bash_call(f"trap '' TERM; setsid env -i {lines[0]} & {lines[1]}")])

@@ -182,3 +182,21 @@ def test_what_is_said_of_a_subagent_on_its_root_has_no_place_among_the_rest(
 
 def test_what_a_kill_took_is_no_difference() -> None:
     assert replay_differences(transcript(REPLAY[:2]), killed_runs=[1]) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_subagent_that_a_load_finds_in_the_middle_of_a_message_says_it_anew(lost: bool) -> None:
+    def load(number: int, replay: list[JsonObject]) -> list[Entry]:
+        asked: JsonObject = {"id": number, "method": "session/load", "params": {"sessionId": "s"}}
+        told: list[JsonObject] = [*replay, {"id": number, "result": {}}]
+        return [Entry(1, "agent", asked), *(Entry(1, "client", message) for message in told)]
+
+    began = [kid("running"), of("k", text("k1", "Hel"))]
+    anew = [of("k", text("k1", "lo" if lost else "Hello")), kid("idle")]
+    entries = [
+        *(Entry(1, "client", message) for message in began),
+        *load(1, [kid("running")]),
+        *(Entry(1, "client", message) for message in anew),
+        *load(2, [kid("running"), of("k", text("k1", "Hello")), kid("idle")]),
+    ]
+    assert bool(replay_differences(entries)) is lost

@@ -82,18 +82,13 @@ def signal_one(pid: int, number: signal.Signals) -> None:
         return
 
 
-def any_marked(marks: set[bytes]) -> bool:
-    """Whether anything of these commands lives."""
-    return any(mark_of(pid) in marks for pid in process_table())
-
-
-def end_marked(marks: Iterable[bytes]) -> None:
+def end_marked(marks: Iterable[bytes], found: set[tuple[int, int]]) -> None:
     """End commands and what they started: SIGTERM, a grace, SIGKILL. Blocks for 1.5 s at most.
 
     A descendant that lost the mark is known by its session, which is the command's own, or by a
-    parent that is known.
+    parent that is known. ``found``: who was known before, as ids and starts.
     """
-    wanted, found = frozenset(marks), set[tuple[int, int]]()
+    wanted = frozenset(marks)
     for number, grace_s in ((signal.SIGTERM, TERM_GRACE_S), (signal.SIGKILL, KILL_GRACE_S)):
         told: set[tuple[int, int]] = set()
         until = time.monotonic() + grace_s
@@ -144,11 +139,15 @@ def _main() -> None:
             talking.discard(mark)
         else:
             (talking if line.startswith(b"~") else commands).add(mark)
-    end_marked(commands)
     until = time.monotonic() + LEAVE_S
-    while talking and time.monotonic() < until and any_marked(talking):
+    leaving, found = frozenset(talking), set[tuple[int, int]]()
+    # Looked at before it leaves: of what it then leaves behind, nothing may tell whose it was.
+    while leaving and _prey(process_table(), leaving, found) and time.monotonic() < until:
+        end_marked(commands, set())
+        commands.clear()
         time.sleep(POLL_S * 10)
-    end_marked(talking)
+    end_marked(commands, set())
+    end_marked(leaving, found)
 
 
 if __name__ == "__main__":
