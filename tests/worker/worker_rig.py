@@ -6,6 +6,7 @@ row that comes again is dropped, and a gap is an error.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -356,6 +357,10 @@ def _closers(state: LogState) -> list[Draft]:
     return [*closers(state), *boundary(state)]
 
 
+_ABOUT_SERVICE = re.compile(r"\d\d:\d\d:\d\d .*(?:Trying again|is back)\.")
+"""Where nobody watches, a worker says of its service that it is away and back, and nothing else."""
+
+
 class WorkerProcess:
     """``acp-bridge worker`` as a process, with a home and a script of its own."""
 
@@ -401,7 +406,8 @@ class WorkerProcess:
             self.process.stdout.close()
             self.process = None
             assert said == b"", "stdout is nobody's"
-            assert self.stderr.read_text() == ""
+            said_to_people = self.stderr.read_text().splitlines()
+            assert [line for line in said_to_people if not _ABOUT_SERVICE.fullmatch(line)] == []
 
     def left(self) -> list[str]:
         """What lies in its folder of executions."""
