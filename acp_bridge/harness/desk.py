@@ -153,9 +153,8 @@ class Desk:
     ``asking`` lets one permission request be open at a time, ``choosing`` one choice be made,
     ``inbox`` one change of the log's inbox. ``abort`` is why a cancel came.
     ``notice`` is a sentence that the next turn begins with, of a model that is gone; ``news`` are
-    more, of MCP servers and files; ``cut`` are the files, by path and size, that the user was told
-    are too long. ``project`` is what people have written down for agents; ``fork`` stores a fork of
-    the completed turns, None if there are none.
+    more, of MCP servers and files. ``project`` is what people have written down for agents;
+    ``fork`` stores a fork of the completed turns, None if there are none.
     """
 
     session_id: SessionId
@@ -180,7 +179,6 @@ class Desk:
     abort: Abort = "user"
     notice: str | None = None
     news: list[str] = attrs.field(factory=list)
-    cut: set[tuple[Path, int]] = attrs.field(factory=set)
 
     @property
     def folder(self) -> Path:

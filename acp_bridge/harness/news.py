@@ -6,7 +6,6 @@ News wait on the `Desk` until a turn puts them into the log.
 from acp_bridge.harness.commands import commands_of
 from acp_bridge.harness.desk import Desk
 from acp_bridge.harness.memory import NOTICE_ROW
-from acp_bridge.harness.project.instructions import cut_note
 from acp_bridge.vocabulary import CommandsChanged, Event
 
 
@@ -18,10 +17,7 @@ async def look(desk: Desk) -> None:
         desk.committer.emit(CommandsChanged())
     if desk.committer.writer.header.origin == "subagent":
         return  # its root's user was told already
-    for one in desk.project.found.instructions:
-        if one.is_cut and (one.path, one.size) not in desk.cut:
-            desk.cut.add((one.path, one.size))
-            desk.news.append(cut_note(one))
+    desk.news += desk.project.new_notes(desk.project.found.instructions)
 
 
 def forget_told(desk: Desk, event: Event) -> None:

@@ -5,7 +5,7 @@ A look costs a few stats; what has not changed since is not read again.
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from acp_bridge.harness.project.instructions import (
     Instructions,
+    cut_note,
     places,
     repository_of,
     resolved,
@@ -81,6 +82,8 @@ class Project:
         self._sources = sources
         self._looking = anyio.Lock()
         self._reader = Reader()
+        self._noted: set[tuple[Path, int]] = set()
+        """The files that are too long, by path and size, of which the user was told."""
         self.found = Found()
 
     async def look(self) -> None:
@@ -96,6 +99,14 @@ class Project:
             for bad in self.found.bad:
                 if bad not in before.bad:
                     logger.warning("%s is not used: %s", bad.path, bad.reason)
+
+    def new_notes(self, instructions: Iterable[Instructions]) -> list[str]:
+        """What the user is told of those that are too long, of each size of a file once."""
+        fresh = [
+            one for one in instructions if one.is_cut and (one.path, one.size) not in self._noted
+        ]
+        self._noted |= {(one.path, one.size) for one in fresh}
+        return [cut_note(one) for one in fresh]
 
     def command(self, name: str) -> "FileCommand | None":
         """The command of this name."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from acp_bridge.errors import RuntimeFailedError
 from acp_bridge.harness.instructions import added_text, folders_text
-from acp_bridge.harness.project.instructions import Instructions, cut_note, places
+from acp_bridge.harness.project.instructions import Instructions, places
 from acp_bridge.harness.project.lookout import Project, Sources
 from acp_bridge.harness.prompts import content_of
 from acp_bridge.ports import Extras
@@ -54,8 +54,6 @@ class Given:
         self._system_prompt = ""
         self._told: tuple[str, Sequence[str]] = ("", ())
         """What the runtime was told last."""
-        self._cut: set[tuple[Path, int]] = set()
-        """The files whose instructions are too long, of which the user was told."""
         self.folders: tuple[Path, ...] = ()
         """More roots of the workspace, as the client gave them at the last opening."""
 
@@ -76,13 +74,7 @@ class Given:
     async def look(self) -> list[str]:
         """Look at the files again; what to tell."""
         await self._project.look()
-        fresh = [
-            one
-            for one in self._instructions()
-            if one.is_cut and (one.path, one.size) not in self._cut
-        ]
-        self._cut |= {(one.path, one.size) for one in fresh}
-        return [cut_note(one) for one in fresh]
+        return self._project.new_notes(self._instructions())
 
     def reopened(self) -> None:
         """The session was opened in a process, which knows nothing of ours yet."""
