@@ -10,14 +10,10 @@ from typing import Any, Final
 
 from acp_bridge.models.anthropic_body import messages_body, without_thinking
 from acp_bridge.models.http import ProviderHttp
-from acp_bridge.models.http_model import AnswerReader
+from acp_bridge.models.http_model import AnswerReader, Dialect
 from acp_bridge.models.jsontext import event_json
-from acp_bridge.models.known import Provider
-from acp_bridge.models.messages import Pictures
 from acp_bridge.ports import (
     Chunk,
-    ModelInfo,
-    ModelRequest,
     ReasoningChunk,
     StopChunk,
     TextChunk,
@@ -41,31 +37,6 @@ _STOPS: Final[dict[str, StopChunk]] = {
     "model_context_window_exceeded": StopChunk("max_tokens"),
     "refusal": StopChunk("refusal"),
 }
-
-
-class MessagesApi:
-    """The `http_model.Dialect` of the Messages API."""
-
-    def headers(self, key: str) -> dict[str, str]:
-        """What says who asks."""
-        return {"x-api-key": key, "anthropic-version": VERSION}
-
-    def body(
-        self, request: ModelRequest, pictures: Pictures, *, provider: Provider, info: ModelInfo
-    ) -> JsonObject:
-        """What to post."""
-        return messages_body(request, pictures, provider=provider, info=info)
-
-    def reader(self, http: ProviderHttp, replay_kind: str, model: str) -> AnswerReader:
-        """Who reads the answer."""
-        return MessagesReader(http, replay_kind, model)
-
-    def mended(self, body: JsonObject, refusal: str) -> JsonObject | None:
-        """The request to send instead of one whose old reasoning was refused."""
-        if "thinking" not in refusal or not ("signature" in refusal or "redacted" in refusal):
-            return None
-        logger.info("earlier reasoning was refused: asking again without it")
-        return without_thinking(body)
 
 
 class MessagesReader(AnswerReader):
@@ -207,3 +178,20 @@ def _text(value: JsonValue) -> str:
 def _count(usage: JsonObject, name: str) -> int:
     value = usage.get(name)
     return max(0, value) if isinstance(value, int) else 0
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"x-api-key": key, "anthropic-version": VERSION}
+
+
+def _mended(body: JsonObject, refusal: str) -> JsonObject | None:
+    """The request to send instead of one whose old reasoning was refused."""
+    if "thinking" not in refusal or not ("signature" in refusal or "redacted" in refusal):
+        return None
+    logger.info("earlier reasoning was refused: asking again without it")
+    return without_thinking(body)
+
+
+MESSAGES: Final = Dialect(
+    headers=_headers, body=messages_body, reader=MessagesReader, mended=_mended
+)

@@ -221,12 +221,12 @@ def make_model(provider: Provider, info: ModelInfo, *, url: str, key: str) -> "H
 
 def _dialect(provider: Provider) -> "Dialect":
     if provider.api == "messages":
-        from acp_bridge.models.anthropic import MessagesApi
+        from acp_bridge.models.anthropic import MESSAGES
 
-        return MessagesApi()
-    from acp_bridge.models.openai import ChatApi
+        return MESSAGES
+    from acp_bridge.models.openai import CHAT
 
-    return ChatApi()
+    return CHAT
 
 
 def _scripted(path: str) -> "ScriptedModel":

@@ -2,9 +2,11 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
+
+import attrs
 
 from acp_bridge.models.http import Ending, ProviderHttp, drain
 from acp_bridge.models.known import Provider, name_of
@@ -69,26 +71,28 @@ class AnswerReader(ABC):
         """The end of an answer that is whole."""
 
 
-class Dialect(Protocol):
-    """An API: who asks, how a request is spelled, how an answer is read. Has no state."""
+class MakeBody(Protocol):
+    """How a request is spelled in an API."""
 
-    def headers(self, key: str) -> dict[str, str]:
-        """What says who asks."""
-
-    def body(
+    def __call__(
         self, request: ModelRequest, pictures: Pictures, *, provider: Provider, info: ModelInfo
     ) -> JsonObject:
         """What to post."""
 
-    def reader(self, http: ProviderHttp, replay_kind: str, model: str) -> AnswerReader:
-        """A fresh reader for one answer."""
 
-    def mended(self, body: JsonObject, refusal: str) -> JsonObject | None:
-        """What to post instead of an invalid request, where our own history made it so; or None.
+@attrs.frozen(slots=True)
+class Dialect:
+    """An API. ``headers`` says, for a key, who asks; ``reader`` makes a reader for one answer.
 
-        ``refusal`` is what the provider says. Must give None in the end: it is asked again if that
-        is refused too.
-        """
+    ``mended`` is what to post instead of a body that was refused as invalid, with the provider's
+    words, where our own history made it so; else None. It must give None in the end: it is asked
+    again if that is refused too.
+    """
+
+    headers: Callable[[str], dict[str, str]]
+    body: MakeBody
+    reader: Callable[[ProviderHttp, str, str], AnswerReader]
+    mended: Callable[[JsonObject, str], JsonObject | None]
 
 
 class HttpModel:

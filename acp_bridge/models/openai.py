@@ -11,15 +11,11 @@ from typing import Any, Final, Literal
 import attrs
 
 from acp_bridge.models.http import ProviderHttp
-from acp_bridge.models.http_model import AnswerReader
+from acp_bridge.models.http_model import AnswerReader, Dialect
 from acp_bridge.models.jsontext import event_json
-from acp_bridge.models.known import Provider
-from acp_bridge.models.messages import Pictures
 from acp_bridge.models.openai_body import chat_body, without_reasoning
 from acp_bridge.ports import (
     Chunk,
-    ModelInfo,
-    ModelRequest,
     ReasoningChunk,
     StopChunk,
     TextChunk,
@@ -45,31 +41,6 @@ _STOPS: Final[dict[str, _Reason]] = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
-
-
-class ChatApi:
-    """The `http_model.Dialect` of chat completions."""
-
-    def headers(self, key: str) -> dict[str, str]:
-        """What says who asks."""
-        return {"authorization": f"Bearer {key}"}
-
-    def body(
-        self, request: ModelRequest, pictures: Pictures, *, provider: Provider, info: ModelInfo
-    ) -> JsonObject:
-        """What to post."""
-        return chat_body(request, pictures, provider=provider, info=info)
-
-    def reader(self, http: ProviderHttp, replay_kind: str, model: str) -> AnswerReader:
-        """Who reads the answer."""
-        return ChatReader(http, replay_kind, model)
-
-    def mended(self, body: JsonObject, refusal: str) -> JsonObject | None:
-        """The request to send instead of one that a model refuses to reason about with tools."""
-        if "reasoning_effort" not in refusal or "tools" not in refusal:
-            return None
-        logger.info("the model takes tools only without reasoning: asking again without it")
-        return without_reasoning(body)
 
 
 @attrs.define(slots=True)
@@ -200,3 +171,18 @@ def _usage(usage: JsonObject) -> UsageChunk:
 
 def _count(value: JsonValue) -> int:
     return max(0, value) if isinstance(value, int) else 0
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def _mended(body: JsonObject, refusal: str) -> JsonObject | None:
+    """The request to send instead of one that a model refuses to reason about with tools."""
+    if "reasoning_effort" not in refusal or "tools" not in refusal:
+        return None
+    logger.info("the model takes tools only without reasoning: asking again without it")
+    return without_reasoning(body)
+
+
+CHAT: Final = Dialect(headers=_headers, body=chat_body, reader=ChatReader, mended=_mended)
