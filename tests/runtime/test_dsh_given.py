@@ -110,6 +110,18 @@ async def test_that_added_folders_have_no_sandbox_is_said_once(world: World) -> 
     assert [told in str(data) for data in said_of(world, NOTICE_ROW)].count(True) == 1
 
 
+async def test_that_instructions_are_too_long_is_said_once(world: World) -> None:
+    (world.scratch / "AGENTS.md").write_text("Be brief.\n" * 4000)
+    async with world.runtime() as runtime:
+        session = await world.new(runtime)
+        for _ in range(2):
+            await prompted(session)
+    (said,) = [
+        text for text in map(str, said_of(world, NOTICE_ROW)) if "is given the first" in text
+    ]
+    assert str(world.scratch / "AGENTS.md") in said
+
+
 async def test_a_system_prompt_that_cannot_be_given_is_never_dropped(world: World) -> None:
     extras = Extras(system_prompt="Answer in verse.")
     async with world.runtime() as runtime:

@@ -80,11 +80,16 @@ class PromptQueue:
             return self._beside
         return None
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether what `take_command` gave still runs."""
+        return self._beside is not None and self._beside.runs
+
     def cancel(self) -> None:
         """End the running turn and the waiting prompts as cancelled; nothing running: no-op."""
         for waiting in self._waiting:
             waiting.withdraw()
-        if self._beside is not None:
+        if self._beside is not None and self._beside.runs:
             self._beside.withdraw()
         if self._running is not None:
             self._running.withdraw()

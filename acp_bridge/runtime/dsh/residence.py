@@ -53,9 +53,8 @@ class Shop:
     """What the sessions of one runtime share.
 
     ``people_home`` holds what the user has written for all projects; ``reads_instructions``:
-    AGENTS.md files count. ``fork`` stores a fork of a
-    session's completed turns for a folder, None if there are none. ``detaches``: no prompt waits
-    for subagents.
+    AGENTS.md files count. ``fork`` stores a fork of a session's completed turns for a folder, None
+    if there are none. ``detaches``: no prompt waits for subagents.
     """
 
     store: SessionStore

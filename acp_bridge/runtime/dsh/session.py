@@ -130,8 +130,6 @@ class DshSession:
         self._residence = Residence(shop, header, owner, events=events)
         self._fold: PromptFold | None = None
         self._is_compacting = False
-        self._is_beside = False
-        """Whether what runs is a command, while a prompt is held for subagents."""
         self._knows_no_plugin = False
         self._is_root_idle = True
         self._changed = anyio.Event()
@@ -381,10 +379,10 @@ class DshSession:
 
     async def _answer_beside(self, waiting: WaitingPrompt) -> None:
         """A command that comes while a prompt is held takes nothing from it."""
-        held, self._is_beside = self._fold, True
+        held = self._fold
         with anyio.CancelScope(shield=True):  # whoever cancels the prompt has withdrawn it too
             waiting.settle(await self._run(waiting))
-        self._fold, self._is_beside = held, False
+        self._fold = held
 
     async def _stop(self) -> None:
         """End what the withdrawn prompt started."""
@@ -395,7 +393,7 @@ class DshSession:
         if host.control is not None and host.usable:
             try:
                 with anyio.fail_after(CANCEL_WAIT_S):
-                    await host.control.cancel(self.session_id, alone=self._is_beside)
+                    await host.control.cancel(self.session_id, alone=self._inbox.is_beside)
                     if self._is_compacting:
                         # What it says of its end follows at once, so it is ahead of this answer.
                         await host.control.state(self.session_id)
